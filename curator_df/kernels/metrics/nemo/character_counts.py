@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, kernel, types
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
 from curator_df.kernels.metrics.counts import CHARACTER_COUNTS, COUNTS, LONGEST_COUNTED_WORD
 from curator_df.kernels.metrics.nemo.character_classes import (
     ALPHABETIC,
@@ -119,7 +119,7 @@ def _middle_lengths(lengths: Any, words: int, longest: int) -> int:
     return middle
 
 
-@helper
+@inlined
 def _count_word(
     data: Any, start: int, stop: int, length: int, of_word: int, hash_runs: int, is_marked: bool, lengths: Any, row: Any
 ) -> None:
