@@ -167,7 +167,7 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "layout.workers * (layout.threads + extra_tasks + 1):",
+        "layout.workers * (layout.threads + extra_tasks + (not self._takes_turns)):",
         "layout.workers * (layout.threads + extra_tasks):",
         f"{DISPATCH}::test_each_worker_has_one_task_more_than_threads",
     ),
