@@ -73,4 +73,17 @@ class _FirstVisit(RequestHandler):
     async def get(self) -> None:
         """Answer any path."""
         await self._pages.open()
-        self.redirect(f"/{(self.request.uri or '').lstrip('/')}")  # two slashes would name another host
+        self.redirect(path_here(self.request.uri or ""))
+
+    head = get
+
+
+def path_here(uri: str) -> str:
+    r"""Return a requested path as one of this server: browsers read a second slash or a backslash as another host.
+
+    Examples
+    --------
+    >>> path_here("/status"), path_here("//example.org/x"), path_here("/\\example.org")
+    ('/status', '/example.org/x', '/example.org')
+    """
+    return "/" + uri.lstrip("/\\")
