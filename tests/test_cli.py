@@ -114,6 +114,7 @@ def test_the_exit_code_tells_what_may_pass(corpus, tmp_path):
         assert ended("curate", source, tmp_path / target, "--memory", "500MB", "--json") == (code, error)
 
 
+@pytest.mark.usefixtures("without_processes")
 @pytest.mark.parametrize("command", ["curate", "dedup"])
 def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
     (tmp_path / "in/2026").mkdir(parents=True)
