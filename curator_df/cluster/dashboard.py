@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from distributed import LocalCluster
@@ -32,14 +33,14 @@ def without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:
     return cluster
 
 
-def open_at_first_visit(cluster: LocalCluster) -> int:
+def open_at_first_visit(cluster: LocalCluster, opened: Callable[[], None]) -> int:
     """Serve the dashboard of a cluster whose scheduler was started without it, from its first request on.
 
-    Return the bytes that this process will then need in addition.
+    Return the bytes that this process will then need in addition; ``opened`` is called when it has taken them.
     """
 
     async def add() -> None:
-        _Pages(cluster.scheduler)
+        _Pages(cluster.scheduler, opened)
 
     cluster.sync(add)
     return 0 if PACKAGES in sys.modules else DASHBOARD_BYTES
@@ -48,8 +49,8 @@ def open_at_first_visit(cluster: LocalCluster) -> int:
 class _Pages:
     """The pages of a scheduler; until they are opened, an application without any stands in for them."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler, self._opening = scheduler, asyncio.Lock()
+    def __init__(self, scheduler: Any, opened: Callable[[], None]) -> None:
+        self._scheduler, self._opened, self._opening = scheduler, opened, asyncio.Lock()
         self._stand_in = Application([(".*", _FirstVisit, {"pages": self})])
         scheduler.http_application.add_application(self._stand_in)
 
@@ -61,6 +62,7 @@ class _Pages:
                 dashboard = await asyncio.to_thread(importlib.import_module, PACKAGES)
                 dashboard.connect(application, self._scheduler.http_server, self._scheduler, prefix="/")
                 application.applications.remove(self._stand_in)
+                self._opened()
 
 
 class _FirstVisit(RequestHandler):

@@ -296,7 +296,12 @@ class Cluster:
     def _offer(self, dashboard: Any) -> None:
         """Offer the dashboard, if it has an address, and note the memory that a visit will take."""
         if dashboard is not None:
-            self._later_bytes = open_at_first_visit(self._local)
+            self._later_bytes = open_at_first_visit(self._local, self._note_dashboard)
+
+    def _note_dashboard(self) -> None:
+        """Count what the dashboard took as reserved for it, and not as used by the program of the user."""
+        if self._session.client_bytes is not None:
+            self._session.client_bytes += self._later_bytes
 
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return the memory they hold."""
@@ -317,7 +322,7 @@ class Cluster:
         require_threads()
         workers = () if layout.in_process else self.client.run(os.getpid).values()
         held = measure_held(workers, self._later_bytes).plus(KERNEL_BYTES)
-        self._session.client_bytes = status_bytes("RssAnon") + self._later_bytes
+        self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # the whole baseline is for this process, which may grow into the unused part
             own_bytes = layout.reserved_bytes - layout.library_bytes
             self._session.client_bytes += max(0, own_bytes - held.total_bytes - CLIENT_GROWTH_BYTES)
