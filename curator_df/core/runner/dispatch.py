@@ -16,7 +16,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import logging
 import queue
 import time
 import uuid
@@ -49,7 +48,8 @@ from curator_df.core.runner.recycling import bytes_held, left_too_much, restart_
 from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed, smaller_block
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
-from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
+from curator_df.core.tasks.stopping import stop_tasks
+from curator_df.core.tasks.task import Attempt, Job, run_range
 from curator_df.core.tasks.worker_limits import more_than_limits
 from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, OperatorError, StepMemoryError, WorkerLostError, type_and_text
@@ -68,9 +68,6 @@ STEP_MEMORY_PARTS = 4
 
 WALL_SECONDS = 0.2
 """Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
-STOP_POLL_SECONDS = 0.02
-"""Interval in seconds at which a run that stops early checks whether its tasks have ended."""
-LOG = logging.getLogger("curator_df.core")
 
 
 @dataclasses.dataclass
@@ -573,31 +570,9 @@ class Dispatcher:
                 again = self._settle(*self._next_finished())
 
     def _stop(self, *, waits: bool = True) -> None:
-        """Make what is in flight end, and wait for it: a task that still ran would hold memory, and write, in the next run.
-
-        Tasks of a worker that was ended begin again on another one, and need not be waited for.
-        """
-        client, flying = self._client, list(self._flying)
+        """Make what is in flight end. Tasks of a worker that was ended begin again on another one, and need not be waited for."""
+        flying = list(self._flying)
         self._flying.clear()
         self._submitted.clear()
         self._unfetched.clear()
-        if client.status != "running" or not flying:
-            return
-        try:
-            if client.nthreads():
-                client.run(request_stop, self._stage_id, wait=False, on_error="ignore")
-                if waits:
-                    self._wait_for_end(flying)
-        finally:
-            client.cancel(flying, force=True, asynchronous=False)
-
-    def _wait_for_end(self, flying: list[SentTask]) -> None:
-        stop_seconds = self._patience.stop_seconds
-        deadline = time.monotonic() + stop_seconds
-        while not all(future.done() for future in flying):
-            if time.monotonic() >= deadline:
-                LOG.warning(
-                    "a task is still running %d s after its run ended; it will stop at its next block", stop_seconds
-                )
-                return
-            time.sleep(STOP_POLL_SECONDS)
+        stop_tasks(self._client, flying, self._stage_id, wait_seconds=self._patience.stop_seconds if waits else 0.0)

@@ -52,6 +52,7 @@ from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.tasks.step_runner import OnError, StepRunner
+from curator_df.core.tasks.stopping import StoppedError, end_if_stopped
 from curator_df.core.tasks.stored_prefix import StoredPrefix
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
@@ -143,9 +144,8 @@ def _count(more: int) -> int:
         return _seceded
 
 
-__all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
+__all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "run_guarded", "run_range"]
 
-_stopped_stages: set[str] = set()
 _idle_bytes: list[int] = []
 """Private resident bytes of this process before its first task."""
 
@@ -203,26 +203,13 @@ class Attempt:
     aside: tuple[RowAside, ...] = ()
     """Rows to quarantine before the first step, because that happened when they were processed exclusively."""
     stage_id: str = ""
-    """Identifier of the stage, for `request_stop`."""
+    """Identifier of the stage, for `stop_tasks`."""
     extra_tasks: int = 0
     """Number of additional tasks that its worker may run, beyond those of its threads: `secede_if_allowed`."""
 
     def rows_aside(self, cause: Cause) -> int:
         """Return the number of rows that are quarantined for a cause."""
         return sum(row.cause == cause for row in self.aside)
-
-
-async def request_stop(stage_id: str) -> None:
-    """Stop the tasks of a stage in this process: running ones at their next block, others when they begin.
-
-    This is a coroutine, so that Dask need not wait for it.
-    """
-    _stopped_stages.add(stage_id)
-
-
-def _end_if_stopped(attempt: Attempt) -> None:
-    if attempt.stage_id in _stopped_stages:
-        raise _StoppedError
 
 
 def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
@@ -265,7 +252,7 @@ def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manife
     """Do the work, and repeat all of it when a remote store failed in the middle: its previous results are then deleted."""
 
     def once() -> None:
-        _end_if_stopped(attempt)
+        end_if_stopped(attempt.stage_id)
         fresh = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes, idle_bytes=manifest.idle_bytes)
         vars(manifest).update(vars(fresh))
         work(manifest)
@@ -284,7 +271,7 @@ def load_job(job_bytes: bytes, stage_id: str) -> Job:  # noqa: ARG001 - a user's
 def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", "again", "failed"]:
     if isinstance(exc, OversizeRowError):
         return "oversize"
-    if isinstance(exc, _StoppedError):
+    if isinstance(exc, StoppedError):
         return "stopped"
     if isinstance(exc, NotItsTurnError):
         return "again"
@@ -323,10 +310,6 @@ def _says_the_same(exc: BaseException) -> bool:
     except Exception:  # noqa: BLE001 - whatever a strange class raises
         return False
     return type(arrived) is type(exc) and str(arrived) == str(exc)
-
-
-class _StoppedError(Exception):
-    """Raised when the stage was requested to stop."""
 
 
 class _Output:
@@ -492,7 +475,7 @@ def _run_steps(
         _copy_removed(job.stored, outputs, job, attempt)
     for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
         manifest.read_seconds += time.perf_counter() - started
-        _end_if_stopped(attempt)
+        end_if_stopped(attempt.stage_id)
         secede_if_allowed()
         manifest.rows_read += len(block)
         manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
