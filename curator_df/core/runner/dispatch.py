@@ -127,6 +127,7 @@ class Dispatcher:
         self._unfetched: set[SentTask] = set()
         self._finished: queue.SimpleQueue[SentTask] = queue.SimpleQueue()
         self._alone: collections.deque[Attempt] = collections.deque()
+        self._crashed: Attempt | None = None  # the latest that lost its worker once while it ran alone
 
     def run(self, pieces: Iterator[Range]) -> None:
         """Run all ranges; raise the first error that no retry can resolve."""
@@ -519,8 +520,17 @@ class Dispatcher:
         return None
 
     def _after_lost_alone(self, attempt: Attempt, exc: KilledWorker) -> Attempt:
-        """Return the attempt in which the rows that crashed a worker are processed in smaller units."""
+        """Return the attempt in which the rows that crashed a worker are processed in smaller units.
+
+        A process can also end by chance. So a single row, or the range, is blamed only when the same attempt ends another one.
+        """
         unit = unit_left(self.job.fork.branches[0].sink.folder, attempt.piece.number) if self._is_job else None
+        died_once = not exc.allowed_failures and attempt != self._crashed
+        if died_once and (unit is None or unit.rows == 1):
+            self._crashed = attempt
+            self._count(Cause.WORKER_LOST, attempt)
+            self._wait_for_worker()
+            return attempt
         error = WorkerLostError(
             f"input split {attempt.piece.number:,} (a part of the input) crashed its worker again, although it ran exclusively "
             f"with blocks of {show_size(attempt.block_bytes)}"

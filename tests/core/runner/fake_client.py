@@ -69,9 +69,9 @@ class Runs:
     """The task is run, in this process."""
 
 
-def killed(worker: str = "tcp://1") -> KilledWorker:
+def killed(worker: str = "tcp://1", allowed_failures: int = 3) -> KilledWorker:
     """Return the error of a task whose worker died as often as Dask tries it."""
-    return KilledWorker("curate-range", types.SimpleNamespace(address=worker), 3)
+    return KilledWorker("curate-range", types.SimpleNamespace(address=worker), allowed_failures)
 
 
 def done(attempt: Attempt, **told: Any) -> Manifest:

@@ -2,7 +2,6 @@
 """What follows each end of a task, on a fake client; real kills, limits and lost connections are in tests/faults."""
 
 import dataclasses
-import json
 import logging
 import threading
 
@@ -11,7 +10,7 @@ import pytest
 from curator_df import errors
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, Cause, RowsLackMemoryError, Span, Unit, unit_file
+from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, RowsLackMemoryError, Span, Unit
 from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.retry_units import MOST_UNITS, fitting_start, narrowed
@@ -31,13 +30,6 @@ from tests.core.runner.fake_client import (
     killed,
     out_of_memory,
 )
-
-
-def was_working_on(tmp_path, number, unit):
-    """Leave the note that a task leaves of what it works on, as if its process had ended then."""
-    path = tmp_path / "out" / unit_file(number)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dataclasses.asdict(unit)))
 
 
 def test_each_range_is_done_once_and_the_first_ones_go_first(dispatch):
@@ -261,75 +253,6 @@ def test_a_range_that_is_alone_may_hold_what_all_tasks_may_hold_and_only_then(di
     assert seen == {True: {(more, more)}, False: {(before, before)}}
     assert limits() == (before, before)
     assert release_free_memory.__name__ in [name for name, _ in ran.client.calls]
-
-
-def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_one_is_set_aside(dispatch, tmp_path):
-    def script(attempt):
-        if attempt.piece.number != 1 or attempt.aside:
-            return done(attempt)
-        was_working_on(tmp_path, 1, Unit(5, 5, 1, "parse") if attempt.spans else Unit(4, 8, 5, "parse"))
-        return killed()
-
-    ran = dispatch(script).run()
-    last = ran.tries(1)[-1]
-    assert [(span.first, span.last, span.rows) for span in last.spans] == [(4, 8, 1)]
-    assert [row.address for row in last.aside] == [5]
-    assert last.aside[0].reason.startswith("its worker process ended when step 'parse' ran exclusively on this row")
-    assert last.aside[0].cause == Cause.WORKER_LOST
-    assert ran.dispatcher.retries["worker lost"] == 3
-    assert sorted(ran.numbers) == list(range(RANGES))
-
-
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_range_alone_loses_its_worker_once_for_an_answer_where_the_scheduler_is_ours(dispatch, tmp_path, is_ours):
-    seen = set()
-
-    def script(attempt):
-        is_alone = attempt.exclusive_bytes is not None
-        seen.add((is_alone, ran.client.scheduler.allowed_failures))
-        return done(attempt) if is_alone or attempt.piece.number else killed()
-
-    ran = dispatch(script)
-    ran.dispatcher.session.wall = Wall(str(tmp_path / "wall"), "'1GB'") if is_ours else None
-    ran.run()
-    assert seen == {(False, 1), (True, 0 if is_ours else 1)}
-    assert ran.client.scheduler.allowed_failures == 1
-
-
-def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
-    def script(attempt):
-        if attempt.piece.number:
-            return done(attempt)
-        was_working_on(tmp_path, 0, Unit(len(attempt.aside), len(attempt.aside), 1, "parse"))
-        return killed()
-
-    ran = dispatch(script)
-    with pytest.raises(
-        errors.WorkerLostError,
-        match=r"crashed its worker again.* exclusively.*in step 'parse' on 1 row\. .* larger memory=",
-    ):
-        ran.run()
-    assert max(len(each.aside) for each in ran.tries(0)) == MOST_LOST_ROWS
-
-
-def test_a_worker_lost_alone_without_a_note_of_its_rows_is_an_error(dispatch):
-    ran = dispatch({(0, 0): killed(), (0, 1): killed()})
-    with pytest.raises(
-        errors.WorkerLostError,
-        match=r"input split 0 \(a part of the input\) crashed its worker again, although it ran exclusively.*128 kB",
-    ):
-        ran.run()
-
-
-def test_rows_are_not_taken_in_smaller_units_without_end(dispatch, tmp_path):
-    def script(attempt):
-        was_working_on(tmp_path, attempt.piece.number, Unit(0, 9, 5, "parse"))
-        return killed()
-
-    ran = dispatch(script)
-    with pytest.raises(errors.WorkerLostError, match="crashed its worker again"):
-        ran.run()
-    assert max(len(each.spans) for each in ran.client.attempts) == MOST_UNITS
 
 
 def test_what_dask_says_of_a_task_that_could_not_run_is_in_the_error(dispatch):
