@@ -9,7 +9,8 @@ A page of such a file is memory although nobody maps it, and belongs to no proce
   another program made, counts with what was added. A file that was not seen before counts whole.
 - A file in /dev/shm counts until it is deleted, also when it was closed or its process has ended. A memfd is gone then.
 - Pages that a process of the tree maps are in its own memory, and do not count twice.
-- A segment of System V shared memory counts if a process of the tree has made it, until it is deleted.
+- A segment of System V shared memory counts if a process of the tree has made it, until it is deleted. The system names only the
+  number of that process, which may have had it from one that has ended: what was there at the start counts with what is added.
 - Folders that the user chose for curator_df's own files do not count: outputs, working files and spilled data.
 
 A file that a program other than a worker opens and closes between two looks, 50 ms, is not found. It is part of a script that
@@ -96,7 +97,7 @@ class MemoryFiles:
         self._noted: list[tuple[str, int, int]] = []
         self._again: list[tuple[str, int, int]] = []
         self._read_at = self._due = self._total = 0.0
-        for file in system.files_in_memory():
+        for file in (*system.files_in_memory(), *(segment for _, segment in system.segments())):
             self._seen[file.key] = file.size_bytes
         for pid in pids:
             for file in system.open_memory(pid):
@@ -216,7 +217,8 @@ class MemoryFiles:
         self._latest = {file.key: file.size_bytes for file in some}
         self._walked.update(self._latest)
         if len(some) < MOST_SEEN:  # all were seen: what is missing was deleted
-            self._seen = {key: size_bytes for key, size_bytes in self._seen.items() if key in self._walked}
+            known = self._walked.union(key for key in self._seen if key[0] == system.SEGMENT_DEVICE)
+            self._seen = {key: size_bytes for key, size_bytes in self._seen.items() if key in known}
             self._walked, self._walk = set(), system.files_in_memory()
 
     def _mapped_since(self, members: "Mapping[int, Holder]") -> int:

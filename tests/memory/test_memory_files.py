@@ -219,6 +219,22 @@ def test_a_segment_counts_until_it_is_deleted_also_when_its_process_has_ended(ho
     assert watching.files.left_bytes == 0
 
 
+def test_a_segment_that_was_there_does_not_count_for_a_process_that_gets_the_number_of_its_maker(tmp_path, monkeypatch):
+    def segment(number):
+        return 7, system.MemoryFile(f"segment {number}", (system.SEGMENT_DEVICE, number), 50 * MB)
+
+    there = [segment(1)]
+    monkeypatch.setattr(system, "segments", lambda: there)
+    monkeypatch.setattr(system, "open_memory", lambda pid: [])
+    files, one = memory_files.MemoryFiles([], str(tmp_path)), member(7, 100, WORKER)
+    files.read({}, 1e9)  # it looks around, and forgets files that are gone
+    files.read({7: one}, 1e9)
+    assert one.files == 0
+    there.append(segment(2))
+    files.read({7: one}, 1e9)
+    assert one.files == 50 * MB
+
+
 @pytest.mark.linux
 def test_a_segment_that_is_mapped_counts_once(holder, watch):
     process = holder("segment", 50 * MB)
