@@ -569,8 +569,7 @@ class Dispatcher:
         self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         more_bytes = layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and self._empties else 0
-        is_ours = self.session.wall is not None  # the scheduler of a connection may have tasks of others
-        at_once = failing_at_once(self._client) if is_ours else contextlib.nullcontext()
+        at_once = failing_at_once(self._client) if self.session.is_started_here else contextlib.nullcontext()
         with more_than_limits(self._client, more_bytes), at_once:
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
             again: Attempt | None

@@ -207,6 +207,11 @@ class Session:
     _limits_are_lowered: bool = False
     """Whether the workers' hard limits are below those of the layout, because of this process's memory."""
 
+    @property
+    def is_started_here(self) -> bool:
+        """Whether `start_cluster` started the cluster on this node, so that its scheduler has no tasks of others."""
+        return self.wall is not None
+
     def weigh_client(self) -> Layout:
         """Return the layout, minus the memory that this process has used since the session opened, for instance for a table.
 

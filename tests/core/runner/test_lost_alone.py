@@ -39,8 +39,10 @@ def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_on
     assert sorted(ran.numbers) == list(range(RANGES))
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_range_alone_loses_its_worker_once_for_an_answer_where_the_scheduler_is_ours(dispatch, tmp_path, is_ours):
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_range_alone_loses_its_worker_once_for_an_answer_in_a_cluster_that_was_started_here(
+    dispatch, tmp_path, starts
+):
     seen = set()
 
     def script(attempt):
@@ -49,9 +51,10 @@ def test_a_range_alone_loses_its_worker_once_for_an_answer_where_the_scheduler_i
         return done(attempt) if is_alone or attempt.piece.number else killed()
 
     ran = dispatch(script)
-    ran.dispatcher.session.wall = Wall(str(tmp_path / "wall"), "'1GB'") if is_ours else None
+    ran.dispatcher.session.wall = Wall(str(tmp_path / "wall"), "'1GB'") if starts else None
+    assert ran.dispatcher.session.is_started_here == starts
     ran.run()
-    assert seen == {(False, 1), (True, 0 if is_ours else 1)}
+    assert seen == {(False, 1), (True, 0 if starts else 1)}
     assert ran.client.scheduler.allowed_failures == 1
 
 
