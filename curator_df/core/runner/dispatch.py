@@ -5,7 +5,7 @@ The sequence for one range: as planned; after a `MemoryError` with half the bloc
 exclusively, where that step gets its first row, then twice as many rows as long as they fit; with the smallest blocks if a row
 does not fit alone, and then such rows are quarantined. Later ranges start with what fitted. Other work than steps gets half the
 block size each time, down to the minimum, and then runs exclusively. A range whose worker died twice also runs exclusively: the
-rows it was working on are processed in ever smaller units, and a row that crashes the worker on its own is quarantined. A row
+rows it was working on are processed in ever smaller units, and a row that crashes two workers on its own is quarantined. A row
 that is too long for a concurrent task runs exclusively at once, and one that is too long even then is quarantined; a page of a
 file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` the first failure is the error.
 """
