@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import math
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,6 +79,37 @@ def test_a_number_of_parquet_beyond_float32_is_refused(tmp_path, shape):
         read_parquet(tmp_path, dtype={"a": FLOAT32[shape]}).compute()
     pq.write_table(pa.table({"a": rows[::2]}), tmp_path / "a.parquet")
     assert len(read_parquet(tmp_path, dtype={"a": FLOAT32[shape]}).compute()) == 2
+
+
+PAIR = pa.struct([("name", pa.string()), ("score", pa.float64()), ("rank", pa.float64())])
+SCORE = pa.struct([("score", pa.float32())])
+REORDERED = pa.struct([("rank", pa.float32()), ("new", pa.float32()), ("score", pa.float32()), ("name", pa.string())])
+NARROWED = {
+    "fewer fields": (lambda n: {"name": "x", "score": n, "rank": 0.5}, PAIR, SCORE),
+    "another order": (lambda n: {"name": "x", "score": n, "rank": 0.5}, PAIR, REORDERED),
+    "fewer fields in a list": (lambda n: [{"name": "x", "score": n}], pa.list_(PAIR), pa.large_list(SCORE)),
+    "another order in a list": (lambda n: [{"name": "x", "score": n}], pa.list_(PAIR), pa.list_(REORDERED)),
+    "fixed size": (lambda n: [0.5, n], pa.list_(pa.float64(), 2), pa.list_(pa.float32(), 2)),
+    "map": (lambda n: [("x", n)], pa.map_(pa.string(), pa.float64()), pa.map_(pa.string(), pa.float32())),
+    "map of structs": (lambda n: [("x", {"score": n})], pa.map_(pa.string(), PAIR), pa.map_(pa.string(), SCORE)),
+    "map to list": (
+        lambda n: [("x", n)],
+        pa.map_(pa.string(), pa.float64()),
+        pa.list_(pa.struct([("k", pa.string()), ("v", pa.float32())])),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NARROWED)
+def test_numbers_inside_values_of_parquet_are_refused_only_beyond_a_smaller_float(tmp_path, case):
+    value, held, kind = NARROWED[case]
+    rows = pa.array([value(1.5), None, value(math.inf)], held)
+    pq.write_table(pa.table({"a": rows}), tmp_path / "a.parquet")
+    found = read_parquet(tmp_path, dtype={"a": kind}).compute()["a"]
+    assert pa.array(found).to_pylist() == rows.cast(kind).to_pylist()
+    pq.write_table(pa.table({"a": pa.array([value(1.5), None, value(1e39)], held)}), tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=r"a value does not fit .*: a number is beyond its largest one"):
+        read_parquet(tmp_path, dtype={"a": kind}).compute()
 
 
 @pytest.mark.parametrize("kind", [None, "float64", "float32", "float16"])

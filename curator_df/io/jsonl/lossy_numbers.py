@@ -73,10 +73,9 @@ def holds_floats(kind: pa.DataType, most_bits: int = 64) -> bool:
     >>> holds_floats(scores), holds_floats(scores, 32), holds_floats(pa.float32(), 32)
     (True, False, True)
     """
-    if pa.types.is_struct(kind):
-        return any(holds_floats(item.type, most_bits) for item in kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return holds_floats(kind.value_type, most_bits)
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    if any(holds_floats(each, most_bits) for each in inner):
+        return True
     return bool(pa.types.is_floating(kind) and kind.bit_width <= most_bits)
 
 
@@ -161,9 +160,24 @@ def becomes_infinite(before: Any, after: Any) -> bool:
     """
     if isinstance(before, pa.ChunkedArray):
         return any(map(becomes_infinite, before.chunks, after.chunks))
-    if pa.types.is_floating(after.type):
-        return bool(pc.sum(pc.is_inf(after)).as_py() != pc.sum(pc.is_inf(before.cast(pa.float64()))).as_py())
-    if not after.type.num_fields:
+    kind = after.type
+    if not holds_floats(kind, 32):
         return False
-    inner = before.flatten(), after.flatten()
-    return any(map(becomes_infinite, *inner)) if isinstance(inner[0], list) else becomes_infinite(*inner)
+    if isinstance(before, pa.ExtensionArray):  # such as tensors
+        before = before.storage
+    if pa.types.is_floating(kind):
+        return bool(pc.sum(pc.is_inf(after)).as_py() != pc.sum(pc.is_inf(before.cast(pa.float64()))).as_py())
+    if pa.types.is_struct(kind):  # Arrow's cast finds fields by their names
+        held = dict(zip((field.name for field in before.type), before.flatten(), strict=True))
+        pairs = zip((field.name for field in kind), after.flatten(), strict=True)
+        return any(name in held and becomes_infinite(held[name], values) for name, values in pairs)
+    return becomes_infinite(_entries(before, kind), _entries(after, kind))
+
+
+def _entries(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values inside lists or maps; those of maps with the names of the fields that another type has."""
+    if pa.types.is_map(values.type):
+        names = [field.name for field in kind.field(0).type]
+        types = values.type.key_type, values.type.item_type
+        values = values.cast(pa.list_(pa.struct(zip(names, types, strict=True))))
+    return values.flatten()
