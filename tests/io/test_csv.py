@@ -273,6 +273,15 @@ def test_a_repeated_header_is_found_however_it_is_spelled(tmp_path, header, repe
     assert len(found) == 4
 
 
+@pytest.mark.parametrize("repeated", [b",text", b'"",text', b'"","text"', b"\xef\xbb\xbf,text"])
+def test_a_repeated_header_is_found_where_its_first_name_is_empty(tmp_path, repeated):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\n".join([b",text", b"1,a", repeated, b"2,b", b",texts\n"]))
+    found, bad, _ = read(path, on_bad_rows="quarantine")
+    assert [row.line for row in bad] == [3]
+    assert found["text"].tolist() == ["a", "b", "texts"]
+
+
 def test_the_name_of_a_single_column_may_be_a_value_of_it(tmp_path):
     (tmp_path / "a.csv").write_text("word\na\nword\nb\n")
     assert read(tmp_path / "a.csv")[0]["word"].tolist() == ["a", "word", "b"]

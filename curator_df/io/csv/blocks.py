@@ -342,7 +342,8 @@ def repeats_of(
     if not len(near):
         return []
     marked = [mark + name + end for name in names for mark, end in (("", ""), ("\ufeff", ""), ('\ufeff"', '"'))]
-    is_name = mask_of(pc.is_in(values.take(pa.array(near)), value_set=pa.array(marked, TEXT)))
+    found = pc.fill_null(values.take(pa.array(near)), "")  # an empty name is null unless it is quoted
+    is_name = mask_of(pc.is_in(found, value_set=pa.array(marked, TEXT)))
     return [row for row in near[is_name].tolist() if sorted(_values(raw(row), len(names), dialect)) == sorted(names)]
 
 
