@@ -36,7 +36,7 @@ REASONS = {
     OPEN: "the quotation mark of a field never closes",
     TEXT_AFTER_QUOTE: "text follows the closing quotation mark of a field",
 }
-REPEATED = "it has the names of the fields, like a header, as after joining files"
+REPEATED = "it repeats the names of all fields in their order, like a header, as after joining files"
 Integers = npt.NDArray[np.int64]
 
 
@@ -319,7 +319,7 @@ def repeats_of(
     raw: Callable[[int], bytes],
     dialect: Dialect,
 ) -> list[int]:
-    """Return the rows whose values are the names of all fields, in any order, as headers in files that were joined.
+    """Return the rows whose values are the names of all fields, in their order, as headers in files that were joined.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def repeats_of(
     marked = [mark + name + end for name in names for mark, end in (("", ""), ("\ufeff", ""), ('\ufeff"', '"'))]
     found = pc.fill_null(values.take(pa.array(near)), "")  # an empty name is null unless it is quoted
     is_name = mask_of(pc.is_in(found, value_set=pa.array(marked, TEXT)))
-    return [row for row in near[is_name].tolist() if sorted(_values(raw(row), len(names), dialect)) == sorted(names)]
+    return [row for row in near[is_name].tolist() if _values(raw(row), len(names), dialect) == [*names]]
 
 
 def _values(record: bytes, fields: int, dialect: Dialect) -> list[str]:
