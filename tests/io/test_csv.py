@@ -291,6 +291,22 @@ def test_the_names_of_fields_in_another_order_are_values(tmp_path, first):
     assert read(path)[0].astype("str").to_numpy().tolist() == [["0", "3"], names[::-1], 2 * names[1:]]
 
 
+@pytest.mark.parametrize(("columns", "times"), [(None, 1), ("kind", 2)])
+def test_rows_that_begin_like_the_header_are_not_parsed_one_by_one(tmp_path, monkeypatch, columns, times):
+    (tmp_path / "a.csv").write_text("kind,label\n" + 1000 * "kind,abcde\n" + "kind,label\n")
+    parsed = list[int]()
+
+    def counted(data, *rest):
+        parsed.append(len(data))
+        return parse(data, *rest)
+
+    monkeypatch.setattr(blocks, "parse", counted)
+    found, bad, _ = read(tmp_path / "a.csv", on_bad_rows="quarantine", columns=columns)
+    assert (len(found), [row.line for row in bad]) == (1000, [1002])
+    line_bytes = len("kind,label\n")
+    assert parsed == [line_bytes, line_bytes] + times * [1001 * line_bytes]  # the header is parsed for the types, too
+
+
 def test_the_name_of_a_single_column_may_be_a_value_of_it(tmp_path):
     (tmp_path / "a.csv").write_text("word\na\nword\nb\n")
     assert read(tmp_path / "a.csv")[0]["word"].tolist() == ["a", "word", "b"]

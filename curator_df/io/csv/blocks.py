@@ -24,7 +24,7 @@ from curator_df.io.formats import HEAD_BYTES, begins_as_json, latin_1, other_for
 from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.jsonl.lines import Bytes, count_newlines, newline_positions
 from curator_df.io.jsonl.parse import LARGEST_LINE_BYTES
-from curator_df.io.jsonl.schema import TEXT, shorten
+from curator_df.io.jsonl.schema import shorten
 from curator_df.memory.sizes import show_count
 
 RECORD_BYTES = 64
@@ -166,9 +166,10 @@ class CsvBlocks:
                     f"{places.path!r}: curator_df found {show_count(len(rows), 'record')} in a part of the file, but "
                     f"pyarrow found {len(text):,}. This is a defect in curator_df; please report it with the file"
                 )
-            lengths, raw = np.diff(piece.starts)[rows], lambda row: record_bytes(piece, int(rows[row]))
-            repeats = repeats_of(names, text.column(0), lengths, raw, source.dialect)
-            faults |= {row: Fault(row, REPEATED, "") for row in rows[repeats].tolist()}
+            repeats = rows[repeats_of(names, text, source.dialect)]
+            if len(repeats) and text.num_columns < len(names):
+                repeats = _whole_repeats(piece, repeats, names, source.dialect)
+            faults |= {row: Fault(row, REPEATED, "") for row in repeats.tolist()}
             columns = [self._column(text, field, rows, faults) for field in source.schema]
             del text
         for row in sorted(faults):
@@ -312,39 +313,39 @@ def _header_text(path: str, where: str, raw: bytes, fault: str) -> str:
     return text
 
 
-def repeats_of(
-    names: Sequence[str],
-    values: pa.ChunkedArray,
-    lengths: Integers,
-    raw: Callable[[int], bytes],
-    dialect: Dialect,
-) -> list[int]:
-    """Return the rows whose values are the names of all fields, in their order, as headers in files that were joined.
+def repeats_of(names: Sequence[str], text: pa.Table, dialect: Dialect) -> Integers:
+    """Return the rows whose values are the names of their fields, as headers in files that were joined.
 
     Parameters
     ----------
     names : sequence of str
-        Names of the fields. A single one can be a value.
-    values : pyarrow.ChunkedArray
-        Text of one field of each row.
-    lengths : ndarray of int64
-        Bytes of each record.
-    raw : callable
-        Function that returns the bytes of a record, by the number of its row.
+        Names of all fields. A single one can be a value.
+    text : pyarrow.Table
+        Text of some or all fields, by name.
     dialect : Dialect
         Form of the file.
     """
-    if len(names) < 2:
-        return []
-    least = sum(len(name.encode()) + 1 for name in names) - 1
-    most = least + 2 * len(names) + sum(name.count(dialect.quote or '"') for name in names) + len(b"\xef\xbb\xbf\r\n")
-    near = np.flatnonzero((lengths >= least) & (lengths <= most))
-    if not len(near):
-        return []
-    marked = [mark + name + end for name in names for mark, end in (("", ""), ("\ufeff", ""), ('\ufeff"', '"'))]
-    found = pc.fill_null(values.take(pa.array(near)), "")  # an empty name is null unless it is quoted
-    is_name = mask_of(pc.is_in(found, value_set=pa.array(marked, TEXT)))
-    return [row for row in near[is_name].tolist() if _values(raw(row), len(names), dialect) == [*names]]
+    alike = np.full(len(text), len(names) > 1)
+    for name, values in zip(text.column_names, text.columns, strict=True):
+        if not alike.any():
+            break
+        quote = dialect.quote or ""
+        spelled = (name, f"\ufeff{name}", f"\ufeff{quote}{name}{quote}") if name == names[0] else (name,)
+        # An empty field is null unless it is quoted.
+        found = (pc.fill_null(pc.equal(values, each), fill_value=not each) for each in spelled)
+        alike &= np.any([mask_of(each) for each in found], axis=0)
+    return np.flatnonzero(alike)
+
+
+def _whole_repeats(piece: Records, numbers: Integers, names: Sequence[str], dialect: Dialect) -> Integers:
+    """Return which of some records have the names of all fields as their values."""
+    longest = len("\ufeff\r\n".encode()) + sum(2 * len(name.encode()) + len('"",') for name in names)
+    is_near = np.zeros(len(piece.fields), np.bool_)
+    is_near[numbers] = np.diff(piece.starts)[numbers] <= longest
+    if not is_near.any():
+        return numbers[:0]
+    text = parse(*_bytes_of(piece, is_near), names, names, dialect)
+    return np.flatnonzero(is_near)[repeats_of(names, text, dialect)]
 
 
 def _values(record: bytes, fields: int, dialect: Dialect) -> list[str]:

@@ -424,6 +424,5 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
     if not data:
         return pa.table({name: pa.array([], TEXT) for name in names})
     head = parse(np.frombuffer(data, np.uint8), len(data), names, names, source.dialect)
-    lengths = np.array([len(row) for row in rows[:HEAD_ROWS]], np.int64)
-    repeats = repeats_of(names, head.column(0), lengths, rows.__getitem__, source.dialect)
-    return head.take(pa.array(np.setdiff1d(np.arange(len(head)), repeats))) if repeats else head
+    repeats = repeats_of(names, head, source.dialect)
+    return head.take(pa.array(np.setdiff1d(np.arange(len(head)), repeats))) if len(repeats) else head
