@@ -102,6 +102,32 @@ def test_messages_before_the_response_are_skipped(line, end):
     assert read_body(message, data, None).pieces == [PAGE]
 
 
+@pytest.mark.parametrize("field", [b"Content-Type: text/html", b"Transfer-Encoding: chunked", b"Content-Length: 30"])
+@pytest.mark.parametrize("line", [b"HTTP/1.1 100 Continue", b"HTTP/1.0 200 Connection established"])
+@pytest.mark.parametrize("following", [b"HTTP/1.1 404 Not Found", b"HTTP/1.1 OK", b"ICY OK"])
+def test_messages_that_never_have_a_body_are_skipped_whatever_their_fields(line, field, following):
+    data = line + b"\r\n" + field + b"\r\n\r\n" + following + b"\r\nno field\r\nVia: x\r\n\r\n" + PAGE
+    message = read_message(data, 0)
+    assert message.fields == {"via": "x"}
+    assert read_body(message, data, None).pieces == [PAGE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"HTTP/1.1 200 means that all went well.\n\nMore",
+        b"HTTP/1.1 200 OK\nServer: x\nthis shows a header. Now text",
+        b"HTTP/1.1 200 OK\nServer: x\nthis shows a header.\n\nNow text",
+        b"HTTP/1.1 200 OK\r\nServer: x\r\nthis shows a header.\r\n\r\nNow text",
+        b"HTTP/1.1 200 OK\nServer: x",
+    ],
+)
+def test_a_text_that_begins_like_a_header_is_kept_whole(text):
+    data = b"HTTP/1.1 200 OK\r\n\r\n" + text
+    message = read_message(data, 0)
+    assert (message.fields, read_body(message, data, None).pieces) == ({}, [text])
+
+
 @pytest.mark.parametrize(
     "header", [b"200 OK\r\nContent-Type: text/plain", b"200 OK\r\nContent-Length: 30", b"404 Gone"]
 )

@@ -38,8 +38,17 @@ _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 SNIFFED_BYTES = 512
 LONGEST_CHUNK_HEADER = 4096
 _IGNORED = frozenset({"", "identity", "none"})
-_NEXT = re.compile(rb"[\r\n]*(?=(?:HTTP/[0-9.]+|ICY)[ \t]+[0-9]{3}[ \t\r\n])", re.IGNORECASE)
-"""Beginning of another message with its status, after a message that has no body."""
+_TUNNEL = re.compile(r"HTTP/\S+ 200 connection established\s*$", re.IGNORECASE)
+"""Answer of a proxy to CONNECT, by its words."""
+_NEXT = re.compile(rb"[\r\n]*(?=HTTP/[0-9]|ICY[ \t])", re.IGNORECASE)
+"""Beginning of another message after one that never has a body."""
+_LINE_END = rb"(?:\r?\n|\r(?!\n))"
+_NEXT_HEADER = re.compile(
+    rb"[\r\n]*(?=(?:HTTP/[0-9.]+|ICY)[ \t]+[0-9]{3}(?:[ \t][^\r\n]*)?"
+    + _LINE_END + rb"(?:[!-9;-~]+[ \t]*:[^\r\n]*" + _LINE_END + rb")+" + _LINE_END + rb")",
+    re.IGNORECASE,
+)  # fmt: skip
+"""Whole header of another message after one that may have a body: its status and fields, and nothing else."""
 PROXY_LOGIN = 407
 """Status of a proxy that wants a login first."""
 _JOINED = ("content-encoding", "transfer-encoding")
@@ -90,16 +99,11 @@ class Message:
         return [coding for value in named for coding in _codings(value)][::-1]
 
     @property
-    def may_precede(self) -> bool:
-        """Whether the response may follow: this is informational, or the answer of a proxy to CONNECT, without a body.
-
-        Crawlers stored such answers before the response that came through the tunnel.
-        """
+    def is_bare(self) -> bool:
+        """Whether this may be the answer of a proxy to CONNECT, by its status and because no field describes a body."""
         status = self.status or 0
-        is_bare = (
-            "content-type" not in self.fields and self.fields.get("content-length", "0") == "0" and not self.codings
-        )
-        return 100 <= status < 200 or (is_bare and (200 <= status < 300 or status == PROXY_LOGIN))
+        has_body = "content-type" in self.fields or self.fields.get("content-length", "0") != "0" or self.codings
+        return not has_body and (200 <= status < 300 or status == PROXY_LOGIN)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,9 @@ class Body:
 
 
 def read_message(data: bytes, start: int) -> Message:
-    """Read the header of a response; other messages before it (`Message.may_precede`) are skipped.
+    """Read the header of a response; informational ones before it, and answers of proxies to CONNECT, are skipped.
+
+    Crawlers stored such answers before the response that came through the tunnel.
 
     Raises
     ------
@@ -133,8 +139,9 @@ def read_message(data: bytes, start: int) -> Message:
         message = Message(
             int(status.group(1)) if status else None, _fields(lines), body_start if is_whole else len(data), is_whole
         )
-        following = _NEXT.match(data, message.body_start) if message.may_precede else None
-        if following is None:
+        has_no_body = 100 <= (message.status or 0) < 200 or _TUNNEL.match(lines[0])
+        following = (_NEXT if has_no_body else _NEXT_HEADER).match(data, message.body_start)
+        if following is None or not (has_no_body or message.is_bare):
             return message
         start = following.end()
 
