@@ -20,9 +20,7 @@ from curator_df.files.retry import TRANSIENT_STATUS, retry_transient, without_qu
 from curator_df.files.storage import file_system
 
 PROTOCOL = "hf://"
-_MODEL_FILE = re.compile(
-    r"hf://(?!datasets/|spaces/)([\w.-]+/[\w.-]+)(?:@(refs/(?:pr|convert)/[^/\0]+|[^/\0]+))?/([^\0]+)"
-)
+_MODEL_FILE = re.compile(r"hf://(?!datasets/|spaces/)([\w.-]+/[\w.-]+)(?:@(refs/[^/\0]+/[^/\0]+|[^/\0]+))?/([^\0]+)")
 """Address of a file of a model on the hub: its repository, revision (which may be a pull request, such as refs/pr/1) and path."""
 _PINNED = re.compile(r"(hf://(?:datasets/|spaces/)?[^/@\0]+/[^/@\0]+)@([0-9a-f]{40})(?=[/\0]|$)")
 Commits = dict[tuple[str, str, str], str]

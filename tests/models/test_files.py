@@ -349,10 +349,11 @@ def test_a_model_of_the_hub_is_found_in_its_cache_with_its_commit(hub):
     assert found.digest == find_model("add_x", hub / "snapshots" / ("ab" * 20)).digest
 
 
-@pytest.mark.parametrize("revision", ["refs/pr/1", "refs%2Fpr%2F1", "main", "ab" * 20])
+@pytest.mark.parametrize("revision", ["refs/pr/1", "refs%2Fpr%2F1", "refs/heads/main", "main", "ab" * 20])
 def test_a_file_of_a_model_is_found_in_any_revision(hub, revision):
-    (hub / "refs" / "refs" / "pr").mkdir(parents=True)
-    (hub / "refs" / "refs" / "pr" / "1").write_text("ab" * 20)
+    for name in ("refs/pr/1", "refs/heads/main"):
+        (hub / "refs" / name).parent.mkdir(parents=True)
+        (hub / "refs" / name).write_text("ab" * 20)
     path, address = download_file(f"hf://maker/tiny@{revision}/config.json")
     assert path == str(hub / "snapshots" / ("ab" * 20) / "config.json")
     assert address == f"hf://maker/tiny@{'ab' * 20}/config.json"

@@ -180,7 +180,7 @@ def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def _name(kind: pa.DataType) -> str:
-    return str(kind).replace("double", "float64").replace("float ", "float32 ")
+    return {"double": "float64", "float": "float32", "halffloat": "float16"}.get(str(kind), str(kind))
 
 
 def _shown(text: str) -> str:

@@ -243,9 +243,9 @@ def read_csv(
     on_bad_rows : {"raise", "quarantine"}
         What to do with a record that cannot be read as a row, or with other data that follows the compressed data of a
         file: raise an error that names file, line and byte, or skip and report it. Bad rows have another number of
-        fields than the header, a value that does not fit its column, text after a closing quotation mark, text that is
-        not UTF-8, or a quotation mark that never closes; or they repeat the names of all fields (if there are several) in
-        their order, as in joined files.
+        fields than the header, a value that does not fit its column (such as a number beyond the largest one of its float
+        type), text after a closing quotation mark, text that is not UTF-8, or a quotation mark that never closes; or they
+        repeat the names of all fields (if there are several) in their order, as in joined files.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional

@@ -283,7 +283,7 @@ class ChunkReader:
         if self.wanted is not None:
             has_row[has_row] = self.wanted(place.addresses(lines)[0][has_row])
         table, lines = self._parse(data, lines, has_row, place)
-        table, lines = self._without_rounded(data, table, lines, place)
+        table, lines = self._without_lossy(data, table, lines, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
         del data
@@ -337,8 +337,8 @@ class ChunkReader:
         )
         return None if isinstance(found, str) else found
 
-    def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
-        """Drop rows with a whole number that lost digits, after reporting them."""
+    def _without_lossy(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+        """Drop rows with a number that its type cannot hold, after reporting them."""
         is_good: npt.NDArray[np.bool_] | None = None
         for number, reason, column in lossy_rows(table, data, lines, self.source.inferred):
             self._bad_line(data, lines, number, Failure("type", reason, column), place)

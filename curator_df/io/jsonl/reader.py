@@ -310,10 +310,10 @@ def read_jsonl(
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
     on_bad_rows : {"raise", "quarantine"}
         What to do with a line that cannot be read as a row, or with other data that follows the compressed data of a file:
-        raise an error that names file, line and byte, or skip and report it. A value that does not fit its column, or a
-        field that is not a column, also makes a bad row. If the first lines of a file have several types in a column,
-        ``"quarantine"`` takes the type of most of them (of the first in a tie), and the others are bad rows; files that
-        disagree are a `SchemaError` either way.
+        raise an error that names file, line and byte, or skip and report it. A value that does not fit its column (such
+        as a number beyond the largest one of its float type), or a field that is not a column, also makes a bad row. If
+        the first lines of a file have several types in a column, ``"quarantine"`` takes the type of most of them (of the
+        first in a tie), and the others are bad rows; files that disagree are a `SchemaError` either way.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional

@@ -428,7 +428,8 @@ def read_parquet(
         Columns to read; others are ignored. Default: all.
     dtype : mapping of str to str or pyarrow.DataType, optional
         Types to convert columns to. Also adds columns that the files inspected first do not have. A value that does not fit
-        is a `SchemaError`; only decimals under a float type become the nearest float.
+        (such as a number beyond the largest one of a smaller float type) is a `SchemaError`; only decimals under a float
+        type become the nearest float.
     blocksize : int or str, optional
         Approximate decoded bytes of a Dask partition, such as ``"256MB"``.
     files_per_partition : int, optional

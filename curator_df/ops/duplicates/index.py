@@ -367,8 +367,8 @@ def open_index(
     }
     with reading_errors(folder.url):
         stored = _object_in(folder, SETTINGS) if folder.exists(SETTINGS) else None
-        is_empty = stored is not None or not folder.names()
-    if not is_empty:
+        is_usable = stored is not None or not folder.names()
+    if not is_usable:
         raise ParameterError(
             f"open_index: {folder.url!r} has files, but no {SETTINGS}, so it is not an index. Use another folder"
         )
