@@ -374,7 +374,7 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ({"weights": {"a": 1}, "unit": "tokens", "tokens": 0}, "tokens=0 must be a whole number of 1 or more"),
         ({"weights": {"a": 1}, "unit": "tokens", "tokens": True}, "tokens=True must be a whole number"),
         ({"epochs": {"a": 1, "b": 1}}, "Use each table's name once"),
-        ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
+        ({"epochs": {"a/b": 1}}, "'a/b' is not a valid name of a table"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, arguments, said):

@@ -86,5 +86,5 @@ def test_wrong_predicates_are_refused_when_the_operator_is_called(predicate, err
 
 
 def test_empty_reason_is_refused():
-    with pytest.raises(ParameterError, match="reason is empty"):
+    with pytest.raises(ParameterError, match=r"reason= is empty\. Give the rows that are dropped a reason"):
         dd.from_pandas(BLOCK, npartitions=1).pipe(keep_where, "score > 2", reason="")

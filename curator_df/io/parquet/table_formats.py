@@ -287,7 +287,7 @@ def _require_plain_iceberg(place: str, table: Any, schema: Any, tasks: Iterable[
     elif odd := next((task.file.file_format for task in tasks if "PARQUET" not in str(task.file.file_format)), None):
         problem = f"it has files of the format {odd}"
     if problem:
-        raise InputError(f"read_iceberg: {place!r} is not a plain list of Parquet files: {problem}")
+        raise InputError(f"read_iceberg: {place!r} cannot be read: {problem}")
 
 
 def _some(files: list[str], what: str) -> list[str]:
