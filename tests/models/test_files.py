@@ -191,7 +191,7 @@ def write_index(folder, *shards):
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
             errors.ParameterError,
-            r"pickled ones \(pytorch_model\.bin\) are not loaded\. Convert",
+            r"pickle files \(pytorch_model\.bin\) are not loaded, as they can run code\. Convert",
         ),
         (
             lambda folder: [path.unlink() for path in folder.iterdir()],
