@@ -20,8 +20,7 @@ from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
-from curator_df.core.planning.one_pass import in_one_pass
-from curator_df.core.planning.plan import Plan, plan_fork
+from curator_df.core.planning.plan import Plan, planned
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.explaining import PlanKnown, explaining
@@ -160,7 +159,7 @@ def _of_writer(
     ]
     branches = [bound(branch, "raise") for branch in branches]
     branches += side_branches(branches)
-    return plan_fork(in_one_pass(fork(branches), layout, range_bytes), layout), [branch.program for branch in branches]
+    return planned(fork(branches), layout, range_bytes)[1], [branch.program for branch in branches]
 
 
 def _of_call(

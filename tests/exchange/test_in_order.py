@@ -153,7 +153,7 @@ def test_a_run_that_began_in_one_way_is_resumed_in_the_other(docs, expected, tmp
     ("module", "names", "reason"),
     [
         (in_order, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more than the 40 keys"),
-        (one_pass, {"HELD_FACTOR": 0.0, "HELD_FIXED_BYTES": 900}, "take more memory than was expected"),
+        (one_pass, {"HELD_FACTOR": 0.0, "ROW_BYTES": 0, "HELD_FIXED_BYTES": 500}, "take more memory than was expected"),
     ],
 )
 def test_what_does_not_fit_after_all_goes_on_with_two_passes(
@@ -286,3 +286,42 @@ def test_the_keys_of_a_range_are_stored_whole_or_not_at_all(ordered):
     assert (rows, checksum, read.tolist()) == (7, 11, keys.tolist())
     with pytest.raises(NeedsPassesError, match="damaged"):
         ordered.found.read(5)
+
+
+IS_FULL = []
+"""Not empty while memory is short, as it is where rows wait."""
+
+
+def fails_where_memory_is_short(block):
+    if IS_FULL and (block["id"] == 7).any():
+        raise MemoryError
+    return block["id"] >= 0
+
+
+@pytest.mark.parametrize("on_oom", ["retry", "raise"])
+def test_a_row_that_lacks_memory_where_rows_wait_is_written_in_two_passes(
+    docs, expected, tmp_path, monkeypatch, on_oom
+):
+    def in_passes(*args):
+        IS_FULL.clear()
+        return one_pass.passes_after(*args)
+
+    docs = docs.curate.keep_where(fails_where_memory_is_short)
+    monkeypatch.setattr(run, "passes_after", in_passes)
+    IS_FULL.append(True)
+    receipt = cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one", on_oom=on_oom)
+    assert "memory" in passes(receipt)[0]
+    assert receipt.rows_quarantined == 0
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+def test_passes_are_chosen_where_one_pass_has_no_room_or_smaller_blocks(docs):
+    left = docs.curate.drop_exact_duplicates()
+    for memory in ("600MB", "700MB", "800MB", "1GB", "2GB"):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(one_pass, "HELD_FIXED_BYTES", 60_000_000)
+            one = cdf.explain(left, memory=memory, cpus=2)
+            patched.setattr(one_pass, "LEAST_BYTES", NEVER)
+            two = cdf.explain(left, memory=memory, cpus=2)
+        assert one.stages[-1].block_bytes == two.stages[-1].block_bytes
+    assert len(one.stages) == 1

@@ -42,6 +42,11 @@ class Branch:
     guard: Any = None
     """Context manager that the run enters before it writes, and whose ``begin`` it calls next (`SideOutput.guard`)."""
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether a step holds the rows of each range until it decides which of them stay."""
+        return any(step.action.holds_rows for step in self.program.steps)
+
 
 def side_branches(branches: Sequence[Branch]) -> list[Branch]:
     """Return the branches of the folders that the operations of a run write in addition to its outputs."""

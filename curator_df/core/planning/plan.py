@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
 from curator_df.core.planning.first_steps import how_to_run_once
-from curator_df.core.planning.one_pass import said_of_order
+from curator_df.core.planning.one_pass import in_one_pass, said_of_order
 from curator_df.core.planning.price import (
     held_bytes_of,
     kept_bytes_of,
@@ -31,7 +31,7 @@ from curator_df.core.planning.price import (
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
 from curator_df.core.ranges.sink import Sink
-from curator_df.core.ranges.source import Source
+from curator_df.core.ranges.source import Ranges, Source
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.memory.resources import NO_LIMITS, Capacity
@@ -360,6 +360,30 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
     once = how_to_run_once(joined)
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, once, device)
+
+
+def planned(
+    joined: Fork, layout: Layout, range_bytes: Callable[[Source], int], ranges: Ranges | None = None
+) -> tuple[Fork, Plan]:
+    """Return a run in as few passes as possible without smaller blocks, and its plan; the arguments are those of `in_one_pass`.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit even with all passes. Nothing has been started.
+    """
+    plan, ordered = plan_fork(joined, layout), in_one_pass(joined, layout, range_bytes, ranges)
+    if ordered is joined:
+        return joined, plan
+    try:
+        shorter = plan_fork(ordered, layout)
+    except BudgetError:
+        return joined, plan
+    whole, last = plan.stages[-1], shorter.stages[-1]
+    if (last.block_bytes, last.extra_tasks) != (whole.block_bytes, whole.extra_tasks):
+        return joined, plan
+    earlier = plan.stages[: len(shorter.stages) - 1]  # in these, no rows wait, and there is no table of keys
+    return ordered, dataclasses.replace(shorter, stages=(*earlier, last))
 
 
 def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:

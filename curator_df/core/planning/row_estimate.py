@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from statistics import harmonic_mean
 from typing import Any
 
 from curator_df.core.planning.program import Program
@@ -36,7 +37,8 @@ def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> 
     if (rows := source.about_rows()) is not None:
         return rows + 1
     row_bytes = [size for number in sampled_ranges(ranges) if (size := _row_bytes(source, ranges[number]))]
-    mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS
+    # The mean of rows for each byte, not of bytes for each row: one long row would otherwise stand for all.
+    mean_bytes = harmonic_mean(row_bytes) if row_bytes else ROW_BYTES_GUESS
     return int(source.text_bytes / mean_bytes) + 1
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 from typing import Any
 
+from curator_df.core.ranges.range_action import NeedsPassesError
 from curator_df.core.ranges.source import BadRow
 from curator_df.files.storage import QUARANTINE_FOLDER, FileRecord, Folder, NewFile, disk_errors
 
@@ -20,8 +21,8 @@ def quarantine_name(number: int) -> str:
 class QuarantineFile:
     """Writer of the quarantined rows of one range. The file is created with the first of them."""
 
-    def __init__(self, folder: Folder, number: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Folder, number: int, *, keeps_long: bool = True) -> None:
+        self._folder, self._keeps_long = folder, keeps_long
         self._name = quarantine_name(number)
         self._stack = contextlib.ExitStack()
         self._file: NewFile | None = None
@@ -45,7 +46,15 @@ class QuarantineFile:
         self.add_row(row)
 
     def add_row(self, row: BadRow) -> None:
-        """Quarantine a row that is in a block."""
+        """Quarantine a row that is in a block.
+
+        Raises
+        ------
+        NeedsPassesError
+            If it did not fit into memory, and the range holds rows: without these it may fit.
+        """
+        if row.size_bytes is not None and not self._keeps_long:
+            raise NeedsPassesError("a row does not fit into the memory that the rows that wait leave")
         with disk_errors(self._folder):
             self._write(row)
         self.rows += 1

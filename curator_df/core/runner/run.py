@@ -28,9 +28,9 @@ from curator_df.core.planning.branches import (
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
-from curator_df.core.planning.one_pass import in_all_passes, in_one_pass
+from curator_df.core.planning.one_pass import MAY_NEED_PASSES, in_all_passes, passes_after
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
-from curator_df.core.planning.plan import Plan, plan_fork
+from curator_df.core.planning.plan import Plan, plan_fork, planned
 from curator_df.core.ranges.journal import (
     Identity,
     Journal,
@@ -42,7 +42,6 @@ from curator_df.core.ranges.journal import (
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
-from curator_df.core.ranges.range_action import NeedsPassesError
 from curator_df.core.ranges.rejects_folder import RejectsFolder
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
@@ -179,7 +178,7 @@ def run_branches(
     branches += checked_side_branches(branches, workdir)
     session = current_session()
     layout = session.weigh_client()
-    plan = plan_fork(in_one_pass(fork(branches), layout, range_bytes), layout)
+    _, plan = planned(fork(branches), layout, range_bytes)
     require_storable(fork(branches), reuse)
     stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
@@ -219,13 +218,13 @@ def run_branches(
             ranges = _pin(pinned, joined.source)
             for home in homes:
                 home.claim()
-            joined = in_one_pass(joined, session.layout, range_bytes, ranges)
-            plan = plan_fork(joined, session.layout)
+            joined, plan = planned(joined, session.layout, range_bytes, ranges)
+            before = plan_fork(in_all_passes(joined), session.layout).stages[0]  # rows wait in the last pass only
             steps = [step for branch in joined.branches for step in branch.program.steps]
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)
             stored = stored_folder(pairs[0][0])
-            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom, reuse, stored)
+            stages = PassRunner(session, before, temporary, ranges, on_error, on_oom, reuse, stored)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             with stages.running(folders, plan, steps):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
@@ -447,12 +446,12 @@ class _Run:
         """Run the passes of deferred steps and the last one; what cannot be decided in the last one gets passes of its own."""
         try:
             return self._passes(stages)
-        except NeedsPassesError as exc:
-            self.session.tell(Note("passes", f"keys are compared in passes of their own: {exc}"))
+        except MAY_NEED_PASSES as exc:
+            in_passes, why = passes_after(exc, self.fork)
+            self.session.tell(Note("passes", f"keys are compared in passes of their own: {why}"))
             self.session.client.run(release_held, on_error="ignore")
             stages.exchanges.clear()
-            self.fork = in_all_passes(self.fork)
-            self.plan = plan_fork(self.fork, self.session.layout)
+            self.fork, self.plan = in_passes, plan_fork(in_passes, self.session.layout)
             stages.stage = self.plan.stages[0]
             return self._passes(stages)
 
@@ -523,9 +522,7 @@ class _Run:
     def _measured(self, dispatcher: Dispatcher) -> int:
         if self.session.sampler is not None:
             return self.session.sampler.seen()
-        return (
-            dispatcher.peaks.worker_bytes
-        )  # workers on other machines: the largest of them, as they measured themselves
+        return dispatcher.peaks.worker_bytes  # workers on other machines: the largest, as they measured themselves
 
     def _say_how_to_resume(self) -> None:
         if sys.stderr is None:  # closed, as by 2>&-

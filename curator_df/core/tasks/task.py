@@ -319,7 +319,7 @@ class _Output:
         number, program = attempt.piece.number, branch.program
         self.branch, self.manifest = branch, manifest
         self._set_aside = branch.sink.folder if branch.set_aside is None else branch.set_aside
-        self.quarantine = QuarantineFile(self._set_aside, number)
+        self.quarantine = QuarantineFile(self._set_aside, number, keeps_long=not branch.holds_rows)
         self.writer = branch.sink.open(number, program.meta, attempt.block_bytes)
         self.rejects: RangeWriter | None = None
         if branch.rejects is not None:

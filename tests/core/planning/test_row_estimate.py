@@ -46,3 +46,9 @@ def test_input_without_a_whole_row_is_planned_for_all_the_same(tmp_path):
     assert estimate(cdf.read_jsonl(tmp_path / "long.jsonl")) in (1, 2)
     both = cdf.read_jsonl([tmp_path / "empty.jsonl", tmp_path / "long.jsonl"])
     assert estimate(both) >= 1
+
+
+def test_one_long_row_does_not_stand_for_all_others(tmp_path):
+    short = lines(20_000, 20)
+    (tmp_path / "a.jsonl").write_text(lines(1, 700_000) + short)
+    assert 15_000 < estimate(cdf.read_jsonl(tmp_path / "a.jsonl"), len(short) // 8) < 80_000
