@@ -20,7 +20,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,8 +30,10 @@ import numpy.typing as npt
 
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Outcome, block_bytes
-from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError, RangeAction, changed_rows
+from curator_df.core.ranges.journal import Identity
+from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError, RangeAction
 from curator_df.core.runner.passes import stage_identity, temporary_name
+from curator_df.errors import RowCountError
 from curator_df.exchange.drops import require_ascending
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.files.storage import Folder, disk_errors
@@ -53,6 +55,12 @@ KEY_WORDS = 3
 ROW_RESERVE, LEAST_KEYS = 1.25, 10_000
 """Room for keys as a multiple of the estimated number of rows, and beyond it: the estimate looks at a few ranges only."""
 Words = npt.NDArray[np.uint64]
+_running_lock = threading.Lock()
+_running: dict[str, list[int]] = {}
+"""Descriptor of each locked file of this process, and the number of its tasks that need the lock.
+
+A process has one lock for a file, which the processes that it forks do not share. Closing any descriptor of it ends the lock.
+"""
 
 
 @dataclass(frozen=True)
@@ -115,25 +123,44 @@ class OrderedKeys:
 
     def is_running(self, number: int) -> bool:
         """Return whether a range is in progress in any process of this machine."""
-        try:
-            descriptor = os.open(self.folder.path(lock_file(number)), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        path = self.folder.path(lock_file(number))
+        with _running_lock:
+            if path in _running:
+                return True
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                return True
+            finally:
+                os.close(descriptor)
         return False
 
-    def begin(self, number: int) -> int:
-        """Mark a range as being in progress until the descriptor that is returned is closed, or the process ends."""
+    def begin(self, number: int) -> None:
+        """Mark a range as being in progress until `end`, or until the process ends."""
         path = self.folder.path(lock_file(number))
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return descriptor
+        with _running_lock:
+            if path not in _running:
+                descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.lockf(descriptor, fcntl.LOCK_SH)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+                _running[path] = [descriptor, 0]
+            _running[path][1] += 1
+
+    def end(self, number: int) -> None:
+        """End what `begin` has begun."""
+        path = self.folder.path(lock_file(number))
+        with _running_lock:
+            _running[path][1] -= 1
+            if not _running[path][1]:
+                os.close(_running.pop(path)[0])
 
     def in_process(self) -> Decided:
         """Return the decisions that this process knows."""
@@ -154,19 +181,29 @@ def ordered_keys(runner: Any, before: Program, step: Step, room: InOrder) -> Ord
     looked = [] if looks is None else looks.finished(dataclasses.replace(before, steps=(*before.steps, step)))
     if runner.has_temporary(name) or step.name in looked:
         raise NeedsPassesError("an earlier call has collected the keys of its rows")
-    with runner.open_temporary(f"{name}-in-order", identity) as stage:
+    if not np.any(
+        runner.finished
+    ):  # no range depends on an earlier decision, and rows may differ, as after "overwrite"
+        runner.temporary.below(decisions_name(step, identity)).delete_tree("")
+    with runner.open_temporary(decisions_name(step, identity), identity) as stage:
         found = OrderedKeys(stage.home, room, runner.run_id)
         if not stage.home.is_local:
             raise NeedsPassesError("its working files are not in a local folder")
         if any(not found.has(number) for number in np.flatnonzero(runner.finished).tolist()):
             raise NeedsPassesError("an earlier call has finished input splits with keys from passes")
         try:
-            os.close(found.begin(0))
+            found.begin(0)
+            found.end(0)
         except OSError as exc:
             raise NeedsPassesError(f"its working folder does not support locks ({exc})") from exc
     disk_bytes = room.most_keys * 8 * KEY_WORDS
     runner.exchanges.append(ExchangeReceipt(step.name, 0, 0, 0, 1.0, disk_bytes, 0, 0, 0, 0.0))
     return found
+
+
+def decisions_name(step: Step, identity: Identity) -> str:
+    """Return the name of the temporary folder of the decisions about a step."""
+    return f"{temporary_name(step, identity)}-in-order"
 
 
 def key_file(number: int) -> str:
@@ -186,10 +223,7 @@ class Decided:
         self._found = found
         self.lock = threading.Lock()
         """Lock of the thread that decides."""
-        self._clear()
-
-    def _clear(self) -> None:
-        self.ranges, self._table = 0, KeyTable(self._found.room.most_keys)
+        self.ranges, self._table = 0, KeyTable(found.room.most_keys)
 
     def decide(
         self, step: str, number: int, rows: int, checksum: int, keys: list[Words]
@@ -206,14 +240,20 @@ class Decided:
         if is_known:
             earlier_rows, earlier_checksum, _ = self._found.read(number)
             if (rows, checksum) != (earlier_rows, earlier_checksum):
-                raise changed_rows(step, number, earlier_rows, rows, ", or rows with other values")
+                raise RowCountError(
+                    f"the steps before {step!r} gave different results when part {number:,} of the input was read again: it "
+                    f"had {earlier_rows:,} rows the first time and {rows:,} now, or rows with other values. One of these steps "
+                    "depends on chance, time or state. Make its result depend on the row alone, and repeat the run with "
+                    "on_existing='overwrite'"
+                )
         try:
             firsts = [self._put(each) for each in keys]
             if not is_known:
                 kept = [each[first == _addresses(each)] for each, first in zip(keys, firsts, strict=True)]
                 self._found.write(number, rows, checksum, np.concatenate([np.empty((0, KEY_WORDS), np.uint64), *kept]))
         except BaseException:
-            self._clear()  # keys of a range that nobody has decided
+            self.ranges = 0
+            self._table.clear()  # it may have keys of a range that nobody has decided
             raise
         self.ranges = max(self.ranges, number + 1)
         return firsts
@@ -252,7 +292,8 @@ class RangeInTurn:
         self._keys: list[Words] = []
         self._rows = self._checksum = self._bytes = 0
         self._last = -1
-        self._running: int | None = self._found.begin(number)
+        self._found.begin(number)
+        self._is_running = True
 
     def run(self, block: Any) -> Outcome:
         """Hold the next block, and pass on nothing yet."""
@@ -269,8 +310,8 @@ class RangeInTurn:
         self._keys.append(keys)
         return Outcome(block.iloc[:0])
 
-    def wait(self) -> None:
-        """Wait until all earlier ranges are decided.
+    def wait(self, check: Callable[[], None]) -> None:
+        """Wait until all earlier ranges are decided; ``check`` raises an error if the task has to stop.
 
         Raises
         ------
@@ -279,6 +320,7 @@ class RangeInTurn:
         """
         first, looks, idle_since = self._found.in_process().ranges, 0, None
         while True:
+            check()
             while first < self._number and self._found.has(first):
                 first, idle_since = first + 1, None
             if first >= self._number:
@@ -315,6 +357,6 @@ class RangeInTurn:
 
     def close(self) -> None:
         """End the range, decided or not: ranges that wait for it then give up."""
-        if self._running is not None:
-            os.close(self._running)
-            self._running = None
+        if self._is_running:
+            self._is_running = False
+            self._found.end(self._number)

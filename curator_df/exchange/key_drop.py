@@ -14,10 +14,11 @@ import numpy.typing as npt
 from curator_df.core.planning.program import PendingPass, Program, SideOutput, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.core.runner.passes import stage_identity
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES, DropRows, Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, Keep, KeyWriter
-from curator_df.exchange.in_order import InOrder, KeepFirst, OrderedKeys, ordered_keys
+from curator_df.exchange.in_order import InOrder, KeepFirst, OrderedKeys, decisions_name, ordered_keys
 from curator_df.exchange.key_stages import KeyStages
 from curator_df.exchange.keys import CHECKSUM_MASK, KeptRows, Keyed, Keys, RangeKeys, key_checksum
 from curator_df.files.sorted_rows import RowsUpTo
@@ -225,6 +226,8 @@ class KeyDrop(Keyed):
         """Exchange the keys of all rows, or only open the folder for the decisions of the last pass."""
         if self.ordered is not None:
             return ordered_keys(runner, before, step, self.ordered)
+        if self.in_order(0, 0) is not None:  # an earlier call may have begun in one pass
+            runner.note_temporary(decisions_name(step, stage_identity(before, step)))
         return KeyStages(runner, before, step, self).run()
 
     def resolved(self, prepared: Found | OrderedKeys) -> RangeAction:

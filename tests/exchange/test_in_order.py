@@ -3,7 +3,10 @@
 
 import contextlib
 import json
+import os
 import random
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -93,7 +96,7 @@ def test_the_same_rows_go_for_the_same_reasons_as_with_two_passes(docs, tmp_path
     assert not (tmp_path / "one/_curator/stages").exists()
 
 
-def interrupt(docs, tmp_path, monkeypatch, at=5):
+def interrupt(docs, tmp_path, monkeypatch, at=5, **options):
     """Run until a range has decided which rows it keeps, and is not yet written."""
     decided = RangeInTurn.decided
 
@@ -106,7 +109,7 @@ def interrupt(docs, tmp_path, monkeypatch, at=5):
     with monkeypatch.context() as patched:
         patched.setattr(RangeInTurn, "decided", stop)
         with pytest.raises(KeyboardInterrupt):
-            cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one")
+            cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one", **options)
 
 
 def resumed(docs, tmp_path):
@@ -118,6 +121,33 @@ def test_a_resumed_run_knows_the_keys_of_the_finished_ranges(docs, expected, tmp
     receipt = resumed(docs, tmp_path)
     assert receipt.ranges_resumed == 5
     assert not passes(receipt)
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+DECIDES = []
+
+
+def keeps_other_rows(block):
+    return block["id"] % 2 == len(DECIDES)
+
+
+def test_other_rows_are_decided_from_the_beginning_with_overwrite(docs, tmp_path, monkeypatch):
+    DECIDES.clear()
+    docs = docs.curate.keep_where(keeps_other_rows)
+    interrupt(docs, tmp_path, monkeypatch, workdir=tmp_path / "work")
+    DECIDES.append(1)
+    left = docs.curate.drop_exact_duplicates()
+    cdf.write_parquet(left, tmp_path / "one", workdir=tmp_path / "work", on_existing="overwrite")
+    assert (rows_in(tmp_path / "one")["id"] % 2 == 1).all()
+
+
+def test_no_decision_stays_in_workdir_if_the_run_ends_in_two_passes(docs, expected, tmp_path, monkeypatch):
+    interrupt(docs, tmp_path, monkeypatch, workdir=tmp_path / "work")
+    assert list((tmp_path / "work").rglob("*.keys"))
+    monkeypatch.setattr(one_pass, "LEAST_BYTES", NEVER)
+    left = docs.curate.drop_exact_duplicates()
+    cdf.write_parquet(left, tmp_path / "one", workdir=tmp_path / "work", on_existing="resume")
+    assert not list((tmp_path / "work").rglob("*.keys"))
     pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
 
 
@@ -212,6 +242,10 @@ def ordered(docs, tmp_path, monkeypatch):
     return KeepFirst(step.pending, found)
 
 
+def go_on():
+    """Not stop."""
+
+
 def block_of(texts, first):
     column = pd.array(texts, dtype="string[pyarrow]")
     return pd.DataFrame({"text": column}, index=pd.RangeIndex(first, first + len(texts), name="address"))
@@ -228,7 +262,7 @@ def test_a_range_waits_while_the_one_before_it_runs_and_gives_up_when_it_does_no
 
     def wait():
         with contextlib.suppress(NotItsTurnError):
-            second.wait()
+            second.wait(go_on)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -237,23 +271,82 @@ def test_a_range_waits_while_the_one_before_it_runs_and_gives_up_when_it_does_no
     first.close()  # its task failed
     third = ordered.of_range(2)
     with pytest.raises(NotItsTurnError, match="waits for 0"):
-        third.wait()
+        third.wait(go_on)
     again = ordered.of_range(0)
     again.run(block_of(["a", "b", "a"], 0))
-    again.wait()
+    again.wait(go_on)
     assert kept_of(again) == ["a", "b"]
     waiting.join()
     second = ordered.of_range(1)
     second.run(block_of(["b", "c"], 10))
-    second.wait()
+    second.wait(go_on)
     assert kept_of(second) == ["c"]
+
+
+def test_a_range_that_waits_stops_when_its_task_has_to(ordered):
+    def stop():
+        raise KeyboardInterrupt
+
+    first, second = ordered.of_range(0), ordered.of_range(1)
+    for ranges in (first, second):  # also if its turn has come
+        with pytest.raises(KeyboardInterrupt):
+            ranges.wait(stop)
+        ranges.close()
+
+
+FORKING = """
+import os, sys, time
+from curator_df.exchange.in_order import InOrder, OrderedKeys
+from curator_df.files.storage import Folder
+
+found = OrderedKeys(Folder(sys.argv[1]), InOrder(1, 1), "a run")
+for number in range(2):
+    found.begin(number)
+child = os.fork()
+if not child:
+    os.close(1)
+    time.sleep(60)
+    os._exit(0)
+found.end(0)
+print(child, found.is_running(0), found.is_running(1), flush=True)
+sys.stdin.read()
+os._exit(1)
+"""
+
+
+def test_a_process_that_a_step_forked_does_not_run_the_range(ordered, tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING, str(tmp_path / "keys")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        child, *running = parent.stdout.readline().split()
+        try:
+            assert running == ["False", "True"]
+            assert [ordered.found.is_running(number) for number in range(2)] == [False, True]
+            parent.stdin.close()
+            parent.wait()
+            assert not ordered.found.is_running(1)
+            os.kill(int(child), 0)  # it is alive
+        finally:
+            os.kill(int(child), 9)
+
+
+def test_a_range_that_two_tasks_run_ends_with_the_last(ordered):
+    tasks = [ordered.of_range(0), ordered.of_range(0)]
+    for task in tasks:
+        assert ordered.found.is_running(0)
+        task.close()
+        task.close()
+    assert not ordered.found.is_running(0)
 
 
 def test_a_range_that_runs_again_keeps_the_same_rows_and_refuses_others(ordered):
     for _ in range(2):
         ranges = ordered.of_range(0)
         ranges.run(block_of(["a", "b", "a"], 0))
-        ranges.wait()
+        ranges.wait(go_on)
         assert kept_of(ranges) == ["a", "b"]
     ranges = ordered.of_range(0)
     ranges.run(block_of(["a", "c", "a"], 0))
@@ -266,6 +359,8 @@ def test_a_decision_that_could_not_be_stored_is_forgotten(ordered, monkeypatch):
     ranges.run(block_of(["a", "b"], 0))
     with monkeypatch.context() as patched:
         patched.setattr(OrderedKeys, "write", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        ordered.found.in_process()
+        patched.setattr(in_order, "KeyTable", None)  # a second table would not fit
         with pytest.raises(OSError, match="no space"):
             kept_of(ranges)
     ranges = ordered.of_range(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -47,8 +47,11 @@ class LeavesOut(OfRange, Protocol):
 class HoldsRows(OfRange, Protocol):
     """Application of a `RangeAction` that `holds_rows`: `run` only takes the next block, and passes nothing on."""
 
-    def wait(self) -> None:
-        """Wait until it can be decided what happens to the rows of the range, all of which were taken."""
+    def wait(self, check: Callable[[], None]) -> None:
+        """Wait until it can be decided what happens to the rows of the range, all of which were taken.
+
+        ``check`` is called again and again; it raises an error if the task has to stop.
+        """
 
     def decided(self, step: str) -> Iterator[tuple[Any, Outcome]]:
         """Yield each block that was taken, with the outcome for its rows."""

@@ -127,12 +127,16 @@ class StepRunner:
             else:
                 yield part
 
-    def rest(self) -> Iterator[Any]:
-        """Yield the rows that a step held, and that pass it and later ones, when all rows of the range were run."""
+    def rest(self, check: Callable[[], None]) -> Iterator[Any]:
+        """Yield the rows that a step held, and that pass it and later ones, when all rows of the range were run.
+
+        ``check`` is called while it waits and before each block; it raises an error if the task has to stop.
+        """
         for place, holding in self._holding.items():
-            holding.wait()
+            holding.wait(check)
             step, started = self.steps[place], time.perf_counter()
             for taken, outcome in holding.decided(step.name):
+                check()
                 seconds, bytes_in = time.perf_counter() - started, block_bytes(taken)
                 self._log.enter(step.name, taken)
                 self._count(place, len(taken), outcome, seconds, bytes_in)

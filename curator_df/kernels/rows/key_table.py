@@ -73,6 +73,11 @@ class KeyTable:
         self._most_keys = most_keys
         self._slots = np.zeros((table_bytes(most_keys) // SLOT_BYTES, 3), dtype=np.uint64)
 
+    def clear(self) -> None:
+        """Remove all keys."""
+        self.keys = 0
+        self._slots.fill(0)
+
     def has_room(self, keys: int) -> bool:
         """Return whether there is room for more keys, if all are new."""
         return self.keys + keys <= self._most_keys
