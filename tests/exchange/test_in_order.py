@@ -2,6 +2,7 @@
 """Exact duplicates that are dropped while the rows are written: the same rows as with a pass for their keys."""
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -420,3 +421,21 @@ def test_passes_are_chosen_where_one_pass_has_no_room_or_smaller_blocks(docs):
             two = cdf.explain(left, memory=memory, cpus=2)
         assert one.stages[-1].block_bytes == two.stages[-1].block_bytes
     assert len(one.stages) == 1
+
+
+def test_the_largest_part_of_a_file_is_expected_to_wait(tmp_path):
+    lines = "".join(json.dumps({"text": f"text {n * n}"}) + "\n" for n in range(5_000))
+    for name, times in (("a", 1), ("b", 9)):
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
+            file.write(lines * times)
+        pd.DataFrame({"text": lines.split("\n") * times}).to_parquet(
+            tmp_path / f"{name}.parquet", row_group_size=5_000 * times
+        )
+    for docs in (cdf.read_jsonl(tmp_path / "*.gz"), cdf.read_parquet(tmp_path / "*.parquet")):
+        source = lower(docs).source
+        mean_bytes = source.text_bytes // 2
+        largest_bytes = one_pass.largest_text(source, source.cut(source.text_bytes))
+        assert mean_bytes <= largest_bytes <= source.text_bytes
+        assert one_pass.largest_text(source, source.cut(1_000)) <= source.text_bytes
+    source = lower(cdf.read_jsonl(tmp_path / "*.gz")).source
+    assert one_pass.largest_text(source, source.cut(1_000)) > 0.8 * source.text_bytes
