@@ -226,8 +226,9 @@ class KeyDrop(Keyed):
         """Exchange the keys of all rows, or only open the folder for the decisions of the last pass."""
         if self.ordered is not None:
             return ordered_keys(runner, before, step, self.ordered)
-        if self.in_order(0, 0) is not None:  # an earlier call may have begun in one pass
-            runner.note_temporary(decisions_name(step, stage_identity(before, step)))
+        decisions = decisions_name(step, stage_identity(before, step))
+        if runner.has_temporary(decisions):  # an earlier call began in one pass
+            runner.note_temporary(decisions)
         return KeyStages(runner, before, step, self).run()
 
     def resolved(self, prepared: Found | OrderedKeys) -> RangeAction:
