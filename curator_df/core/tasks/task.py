@@ -483,7 +483,7 @@ def _run_steps(
         del block
         write(stem.run(units))
         started = time.perf_counter()
-    write(stem.rest(functools.partial(_end_if_stopped, attempt)))
+    write(stem.rest(functools.partial(end_if_stopped, attempt.stage_id)))
 
 
 def _copy_removed(stored: StoredPrefix, outputs: Sequence[_Output], job: Job, attempt: Attempt) -> None:
