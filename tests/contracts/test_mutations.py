@@ -73,7 +73,7 @@ MUTATIONS = (
         "core/runner/dispatch.py",
         "attempt.rows_aside(Cause.WORKER_LOST) >= MOST_LOST_ROWS",
         "attempt.rows_aside(Cause.WORKER_LOST) > MOST_LOST_ROWS",
-        f"{DISPATCH}::test_more_such_rows_are_the_fault_of_the_step",
+        "core/runner/test_lost_alone.py::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(
         "core/runner/dispatch.py",
