@@ -76,7 +76,7 @@ MUTATIONS = (
         "core/runner/test_lost_alone.py::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(
-        "core/runner/dispatch.py",
+        "core/tasks/stopping.py",
         "client.cancel(flying, force=True, asynchronous=False)",
         "client.cancel([], force=True, asynchronous=False)",
         f"{DISPATCH}::test_an_error_of_a_task_ends_the_run_and_what_is_in_flight",
