@@ -181,9 +181,8 @@ def ordered_keys(runner: Any, before: Program, step: Step, room: InOrder) -> Ord
     looked = [] if looks is None else looks.finished(dataclasses.replace(before, steps=(*before.steps, step)))
     if runner.has_temporary(name) or step.name in looked:
         raise NeedsPassesError("an earlier call has collected the keys of its rows")
-    if not np.any(
-        runner.finished
-    ):  # no range depends on an earlier decision, and rows may differ, as after "overwrite"
+    # If no range depends on an earlier decision, it goes: rows may differ, as after on_existing="overwrite".
+    if not np.any(runner.finished):
         runner.temporary.below(decisions_name(step, identity)).delete_tree("")
     with runner.open_temporary(decisions_name(step, identity), identity) as stage:
         found = OrderedKeys(stage.home, room, runner.run_id)
