@@ -4,6 +4,7 @@
 import errno
 import fcntl
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -188,6 +189,15 @@ def test_a_worker_compiles_in_memory_where_nothing_can_be_kept():
     said = subprocess.check_output([sys.executable, "-c", refuse + USE], env=environment, text=True)
     assert said.splitlines()[-1] == "[5, 5, 5] False"
     assert can_write(KERNEL)
+
+
+def test_a_folder_with_room_for_a_few_bytes_only_cannot_be_written_to():
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        assert not can_write(KERNEL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_the_folder_is_that_of_the_user(monkeypatch, tmp_path):

@@ -33,7 +33,7 @@ from curator_df.kernels.compiling.shipped_kernels import shipped_path
 PACKAGE = Path(__file__).parents[2]
 WHOLE_MODULE = "*"
 """Stands for every name of a module."""
-NO_PART_OF_IT = {"kernels.compiling.kernel_cache", "kernels.compiling.compile_cache", "errors"}
+NO_PART_OF_IT = {"kernels.compiling.compile_cache", "errors"}
 """Modules that a kernel reaches, and that change nothing of its machine code."""
 
 
@@ -165,6 +165,8 @@ def _overloaded(function: ast.FunctionDef) -> Iterator[str]:
 LOG = logging.getLogger("curator_df")
 
 VARIABLE = "CURATOR_DF_CACHE"
+LARGEST_BYTES = 2_000_000
+"""Size of the largest compiled kernel, in bytes, rounded up."""
 MOST_BYTES = 300_000_000
 """Bytes of the folder, above which the kernels that were not loaded for longest are deleted. All of them take 10 MB."""
 UNUSED_SECONDS = 90 * 86400.0
@@ -266,12 +268,12 @@ def write_kernel(path: Path, data: bytes) -> bool:
 
 
 def can_write(kernel: str) -> bool:
-    """Tell whether a kernel could be written to the folder, by writing a few bytes there."""
+    """Tell whether a kernel could be written to the folder, by reserving as many bytes there as the largest takes."""
     folder = path_of(kernel).parent
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(4096))
+            os.posix_fallocate(file.fileno(), 0, LARGEST_BYTES)
     except OSError:
         return False
     return True

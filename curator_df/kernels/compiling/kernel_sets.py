@@ -195,6 +195,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_profile": METRICS,
     "add_minhash": _SIGNATURES,
     "describe_domains": CONTENT,
+    "describe_drops": METRICS,
     "describe_importance": BUCKETS,
     "drop_contaminated": CONTAMINATION,
     "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT + FIRST_KEYS,
