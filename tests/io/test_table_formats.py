@@ -123,7 +123,7 @@ def test_what_a_list_of_files_does_not_say_is_refused(delta, tmp_path, monkeypat
     with pytest.raises(errors.InputError, match=r"other names of columns than the table \(columnMapping\)"):
         cdf.read_delta(place)
     monkeypatch.setattr(delta.DeltaTable, "protocol", lambda _: type("P", (), {"reader_features": ["typeWidening"]}))
-    with pytest.raises(errors.InputError, match=r"it uses typeWidening, which is not supported"):
+    with pytest.raises(errors.InputError, match=r"it uses typeWidening, which read_delta does not support"):
         cdf.read_delta(place)
 
 
