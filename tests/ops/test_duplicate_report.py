@@ -108,9 +108,9 @@ def test_similar_vectors_are_reported_for_one_eps(tmp_path, monkeypatch):
         assert shown.text.iloc[0] == texts.loc[report.largest.group.iloc[0]]
         last = table[(table.group == report.largest.group.iloc[0]) & ~table.kept]
         assert shown.cosine.iloc[1] == last.cosine.min()
-    with pytest.raises(errors.ParameterError, match=r"found with eps=0\.001, 0\.05\. Choose one"):
+    with pytest.raises(errors.ParameterError, match=r"has results for eps=0\.001, 0\.05\. Choose one of them"):
         cdf.describe_semantic_duplicates(groups)
-    with pytest.raises(errors.ParameterError, match=r"not with 0\.2"):
+    with pytest.raises(errors.ParameterError, match=r"but not for eps=0\.2\. Choose one of them"):
         cdf.describe_semantic_duplicates(groups, eps=0.2)
     with pytest.raises(errors.ParameterError, match="another table than docs=: its steps are different"):
         cdf.describe_semantic_duplicates(groups, eps=0.05, docs=docs.pipe(cdf.keep_where, "id > 3"))
