@@ -27,7 +27,7 @@ class Result:
     """One run of one contestant."""
 
     seconds: float
-    """Of the work itself, or of the whole process; NaN when it failed."""
+    """Wall time of the work itself, or of the whole process, in seconds; NaN if the run failed."""
     cpu_seconds: float
     """CPU time of its process tree, with its start and end."""
     peak_bytes: int

@@ -59,7 +59,8 @@ def write_start(corpus: str, size_bytes: int, path: str) -> None:
             if written.tell() + len(line) > size_bytes:
                 return
             written.write(line)
-        raise SystemExit(f"{corpus} has only {written.tell():,} bytes. Name a file with at least {size_bytes:,}")
+        if written.tell() < size_bytes:
+            raise SystemExit(f"{corpus} has only {written.tell():,} bytes. Name a file with at least {size_bytes:,}")
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table is made while a cluster starts, and an error of it is raised where the table is asked for."""
+"""A table is built while a cluster starts. If that fails, the error is raised where the table is requested."""
 
 from contextlib import nullcontext
 

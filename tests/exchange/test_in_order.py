@@ -385,7 +385,7 @@ def test_the_keys_of_a_range_are_stored_whole_or_not_at_all(ordered):
 
 
 IS_FULL = []
-"""Not empty while memory is short, as it is where rows wait."""
+"""Not empty while `fails_where_memory_is_short` fails: rows that wait for their turn leave little memory to a step."""
 
 
 def fails_where_memory_is_short(block):

@@ -74,7 +74,7 @@ def test_private_memory_that_the_data_limit_of_a_worker_does_not_bind_is_over_it
     one = watching.family.members[process.pid]
     resource.prlimit(process.pid, resource.RLIMIT_DATA, (300 * MB, resource.RLIM_INFINITY))
     watching._find_workers()
-    one.bytes = 500 * MB  # a mapping that grows down, for example, is no data
+    one.bytes = 500 * MB  # a data limit does not count all memory: a mapping that grows down is one example
     assert excess(one) == 200 * MB - guard.SLACK_BYTES
     resource.prlimit(process.pid, resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     watching._find_workers()

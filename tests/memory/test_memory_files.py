@@ -80,7 +80,7 @@ def delete_segments(pid):
 
 @pytest.fixture
 def shared_file():
-    """Return a path in /dev/shm where there is no file yet."""
+    """Yield the path of a file in /dev/shm that a test may create; it is deleted afterwards."""
     file, path = tempfile.mkstemp(dir=system.SHARED_FOLDER)
     os.close(file)
     os.unlink(path)
@@ -189,9 +189,8 @@ def test_a_folder_of_the_run_that_is_a_link_into_memory_does_not_count(holder, w
         shutil.rmtree(own)
 
 
-@pytest.mark.linux
-def test_a_file_that_was_closed_counts_until_it_is_deleted_also_when_its_process_has_ended(holder, watch, shared_file):
-    process = holder("closes", 50 * MB)
+def ended_with_50_mb(process, watch):
+    """Kill a process that has made 50 MB of shared memory, which must still count; return the guard and the process ID."""
     watching = watch(os.getpid(), 1 << 40)
     written(process)
     assert 49 * MB < files_of(watching, process) < 51 * MB
@@ -199,6 +198,12 @@ def test_a_file_that_was_closed_counts_until_it_is_deleted_also_when_its_process
     wait_until(lambda: watching.look() and process.pid not in watching.family.members)
     watching._read()
     assert 49 * MB < watching.files.left_bytes < 51 * MB
+    return watching, process.pid
+
+
+@pytest.mark.linux
+def test_a_file_that_was_closed_counts_until_it_is_deleted_also_when_its_process_has_ended(holder, watch, shared_file):
+    watching, _ = ended_with_50_mb(holder("closes", 50 * MB), watch)
     os.unlink(shared_file)
     watching._read()
     assert watching.files.left_bytes == 0
@@ -206,15 +211,8 @@ def test_a_file_that_was_closed_counts_until_it_is_deleted_also_when_its_process
 
 @pytest.mark.linux
 def test_a_segment_counts_until_it_is_deleted_also_when_its_process_has_ended(holder, watch):
-    process = holder("segment", 50 * MB)
-    watching = watch(os.getpid(), 1 << 40)
-    written(process)
-    assert 49 * MB < files_of(watching, process) < 51 * MB
-    process.kill()
-    wait_until(lambda: watching.look() and process.pid not in watching.family.members)
-    watching._read()
-    assert 49 * MB < watching.files.left_bytes < 51 * MB
-    delete_segments(process.pid)
+    watching, pid = ended_with_50_mb(holder("segment", 50 * MB), watch)
+    delete_segments(pid)
     watching._read()
     assert watching.files.left_bytes == 0
 

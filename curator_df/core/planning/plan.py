@@ -382,7 +382,8 @@ def planned(
     whole, last = plan.stages[-1], shorter.stages[-1]
     if (last.block_bytes, last.extra_tasks) != (whole.block_bytes, whole.extra_tasks):
         return joined, plan
-    earlier = plan.stages[: len(shorter.stages) - 1]  # in these, no rows wait, and there is no table of keys
+    # Before the last stage, no rows wait for their turn and no table of keys exists, so those stages need no memory for them.
+    earlier = plan.stages[: len(shorter.stages) - 1]
     return ordered, dataclasses.replace(shorter, stages=(*earlier, last))
 
 
