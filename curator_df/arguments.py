@@ -69,7 +69,8 @@ def path_of(operator: str, parameter: str, value: Any) -> str:
         raise ParameterError(f"{operator}: {parameter}={path!r} must be a path (or URL), but it has a NUL character")
     if has_no_bytes(path):
         raise ParameterError(
-            f"{operator}: {parameter}={path!r} must be a path (or URL), but it has half of a surrogate pair, not a character"
+            f"{operator}: {parameter}={path!r} must be a path (or URL), but it has a character that is not valid Unicode (a "
+            "lone surrogate). Correct the path, or rename the file"
         )
     return path
 

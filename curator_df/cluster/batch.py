@@ -205,9 +205,8 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     if allowed_bytes < (least_bytes := least_with_workers()):
         asked, least = show_sizes(allowed_bytes, least_bytes)
         raise BudgetError(
-            f"memory={asked} of a job is below the minimum of {least}: a worker process "
-            "with its smallest task, and the nanny, Dask's process that watches the worker. Use at least "
-            f"memory={size_to_type(least_bytes)}"
+            f"memory={asked} for each job is below the minimum of {least}: a job must hold a worker process, its smallest "
+            f"task, and the nanny (Dask's process that watches the worker). Use at least memory={size_to_type(least_bytes)}"
         )
     one = choose_layout(allowed_bytes, cpus=cpus)
     return dataclasses.replace(one, workers=one.workers * most_jobs, nodes=most_jobs)
@@ -303,9 +302,8 @@ def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str
     example = [f"-l mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
     example += [f"-l gpu={gpus}"] * bool(gpus)
     raise ParameterError(
-        f"SGE has no standard name for a job's memory, for cpus={cpus} on one node (a parallel environment), or for "
-        f"GPUs. Request them with directives= as your site does, for example directives={example}. Most sites count memory for "
-        "each slot"
+        f"SGE has no standard way to request memory, GPUs, or cpus={cpus} on one node (a parallel environment). Request them "
+        f"with directives= as your site does, for example directives={example}. Most sites count memory per slot"
     )
 
 

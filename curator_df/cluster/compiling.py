@@ -104,8 +104,8 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
         thread.join()
     if failed:
         raise RuntimeError(
-            "numba could not compile the functions of curator_df; its error is below. Check that numba and llvmlite are "
-            "installed in versions that belong together, and run `curator-df warm` in a shell to try again. If it still fails, "
+            "numba could not compile the functions of curator_df; its error is below. Check that the installed versions of "
+            "numba and llvmlite are compatible, and run `curator-df warm` in a shell to try again. If it still fails, "
             f"report it with this error:\n{failed[0]}"
         )
 

@@ -302,9 +302,9 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         largest = max(on_node, key=lambda address: on_node[address])
         workers_there = "the worker" if len(on_node) == 1 else f"the {show_count(len(on_node), 'worker')}"
         raise BudgetError(
-            f"{workers_there} on {fullest} may use {show_size(nodes[fullest])} and the client "
-            f"{show_size(CLIENT_RESERVED_BYTES)}, together more than memory={show_size(allowed_bytes)}. The worker with "
-            f"the largest limit is {largest} ({show_size(on_node[largest])}). Start fewer workers or give them a smaller "
+            f"the memory limits of {workers_there} on {fullest} add up to {show_size(nodes[fullest])}. With "
+            f"{show_size(CLIENT_RESERVED_BYTES)} for the client, that is more than memory={show_size(allowed_bytes)}. The "
+            f"largest limit is that of {largest} ({show_size(on_node[largest])}). Start fewer workers, give them a smaller "
             "--memory-limit, or connect with a larger memory="
         )
     return _layout(workers, nodes[fullest] + CLIENT_RESERVED_BYTES if allowed_bytes is None else allowed_bytes)

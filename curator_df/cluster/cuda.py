@@ -58,7 +58,7 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     if why := _why_not(names):
         if gpus == "auto":
             return None
-        raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto', which takes the CPU then, or gpus=0")
+        raise ParameterError(f"gpus={gpus}: {why}. Use gpus=0, or gpus='auto', which uses the CPU in this case")
     if gpus != "auto" and gpus > len(names):
         raise ParameterError(
             f"gpus={gpus}, but only {show_count(len(names), 'GPU')} can be used ({', '.join(names)}). Use gpus={len(names)} "

@@ -568,8 +568,8 @@ def new_spill_folder(parent: str) -> SpillFolder:
         if (full := start_failure(exc, parent)) is not None and isinstance(full, DiskFullError):
             raise full from exc
         raise ParameterError(
-            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Use your own directory with free "
-            "space with spill_directory=, or set TMPDIR to one"
+            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Set spill_directory= or TMPDIR to your "
+            "own directory with free space"
         ) from exc
 
 

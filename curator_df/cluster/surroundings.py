@@ -132,9 +132,9 @@ def require_importable_program() -> None:
     """
     if multiprocessing.current_process().daemon:
         raise NoClusterError(
-            "This process is a daemonic child of multiprocessing (such as a worker of a Pool), and Python does not let it start "
-            "processes, so it cannot have workers. Start the cluster in the main process, start this one with daemon=False, or "
-            "give it less memory: with memory='500MB', threads of this process do the work"
+            "This process is a daemonic child of multiprocessing (such as a worker of a Pool), which Python does not let "
+            "start worker processes. Start the cluster in the main process, or start this process with daemon=False. For a "
+            "small job, use memory='500MB': then threads of this process do the work"
         )
     require_main_guard(sys._getframe(1))
     main: Any = sys.modules.get("__main__")
@@ -187,9 +187,9 @@ def temporary_directory() -> str:
         named = os.environ.get("TMPDIR")
         said = f"TMPDIR={named!r} and /tmp" if named else "/tmp"  # noqa: S108 - only named, not used
         raise ParameterError(
-            f"No directory for temporary files can be written to ({said} and others were tried): they are missing, read-only, "
-            "full, or another user's. Set TMPDIR to your own directory with free space, or start_cluster(spill_directory=...) "
-            "as well"
+            f"No directory for temporary files can be written to. {said} and others were tried: they are missing, read-only, "
+            "full, or another user's. Set TMPDIR to your own directory with free space, or pass one as "
+            "start_cluster(spill_directory=...)"
         ) from exc
     return found
 
@@ -351,8 +351,9 @@ def refuse_second_cluster(layout: Layout) -> None:
     if held_bytes + needed_bytes > layout.allowed_bytes:
         raise BudgetError(
             f"A cluster is already running in this process: {show_size(held_bytes)} are in use, and another one needs "
-            f"{show_size(needed_bytes)} more, but the budget is {show_size(layout.allowed_bytes)}. "
-            f"{_what_to_free()}, or use about memory={size_to_type(held_bytes + needed_bytes + HELD_SLACK_BYTES)}"
+            f"{show_size(needed_bytes)} more, but its memory={show_size(layout.allowed_bytes)} must cover both. "
+            f"{_what_to_free()}, or start the other one with about "
+            f"memory={size_to_type(held_bytes + needed_bytes + HELD_SLACK_BYTES)}"
         )
 
 

@@ -36,7 +36,8 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
         return {"security": security}
     if security is not None:
         raise ParameterError(
-            "start_cluster: protocol='ucx' has no TLS. Leave security= out on a trusted network, or use TCP"
+            "start_cluster: protocol='ucx' does not support TLS. Use protocol='tcp', or leave security= out if the network "
+            "is trusted"
         )
     require_package("start_cluster: protocol='ucx'", "distributed_ucxx", "ucx")
     return {"protocol": protocol}
@@ -92,6 +93,6 @@ def _require_usable(security: Security) -> None:
             security.get_connection_args(role)
         except (OSError, ValueError) as exc:  # ssl raises OSError
             raise ParameterError(
-                f"security=: the certificate and key of the {role} cannot be used: {exc}. Set ones that belong together, or "
-                "use security=True for new ones"
+                f"security=: the certificate and key of the {role} cannot be used: {exc}. Use a matching pair, or "
+                "security=True for new ones"
             ) from exc

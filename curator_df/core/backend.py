@@ -30,8 +30,9 @@ def backend_of(block: Any) -> Backend:
     package = type(block).__module__.partition(".")[0]
     if package not in get_args(Backend):
         raise UnsupportedBackendError(
-            "a block must be a pandas or cuDF DataFrame, Series or Index, but this is a "
-            f"{type(block).__module__}.{type(block).__qualname__}. Convert it to one of these first"
+            "a block (a part of the table) must be a pandas or cuDF DataFrame, Series or Index, but this is a "
+            f"{type(block).__module__}.{type(block).__qualname__}. Convert it to one of these first, such as at the end of "
+            "the function that returns it"
         )
     return cast(Backend, package)
 

@@ -229,8 +229,8 @@ class KeyWriter:
             elif self._of_parts:
                 if parts is None:
                     raise ParameterError(
-                        "KeyWriter.append needs parts= where keys are those of parts of a text. This is a defect in "
-                        "curator_df; please report it with this traceback"
+                        "KeyWriter.append was called without parts=, but its keys are those of parts of a text. This is a "
+                        "defect in curator_df; please report it with this traceback"
                     )
                 rows[:, 2] = rows[:, 3]
                 rows[:, 3] = swap_if_last(parts[part], self._keep)

@@ -259,7 +259,7 @@ class Decided:
 
     def _put(self, keys: Words) -> npt.NDArray[np.int64]:
         if not self._table.has_room(len(keys)):
-            raise NeedsPassesError(f"there are more than the {self._found.room.most_keys:,} keys that were expected")
+            raise NeedsPassesError(f"there are more keys than the {self._found.room.most_keys:,} that were expected")
         return self._table.put(keys[:, :2], _addresses(keys))
 
 

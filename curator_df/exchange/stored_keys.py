@@ -84,8 +84,8 @@ def require_keys(dtype: Any, column: str) -> None:
     """Raise `SchemaError` unless a column can hold keys."""
     if dtype != KEY_TYPE:
         raise SchemaError(
-            f"the column {column!r} has dtype {dtype}, so it does not hold keys. Use a folder that keep_keys= wrote, or rename "
-            "the column if it is another one"
+            f"the column {column!r} has dtype {dtype}, so it does not hold keys. Use a folder that keep_keys= wrote. If the "
+            "column is one of your own with the same name, rename it"
         )
 
 

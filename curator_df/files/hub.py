@@ -204,8 +204,9 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
     except (OSError, ValueError) as exc:
         at = f" at {revision!r}" if revision else ""
         raise InputError(
-            f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face hub, and could not be "
-            f"downloaded: {str(exc).rstrip('. ')}{did_you_mean_path(name)}"
+            f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face Hub, and could not be "
+            f"downloaded: {str(exc).rstrip('. ')}. Check the name and the network, or download the model "
+            f"first{did_you_mean_path(name)}"
         ) from exc
 
 

@@ -118,7 +118,7 @@ class Owner:
             raise OutputInUseError(
                 f"another run is writing to {self.folder.url} now. It took the folder over, because this run "
                 f"({self._process}) sent no heartbeat for {GONE_SECONDS:.0f} s, as when a machine sleeps, or because "
-                f"{OWNERS_FOLDER}/{self._name} was deleted. This run ends, and its finished files stay. Wait until the "
+                f"{OWNERS_FOLDER}/{self._name} was deleted. This run ends, and its finished files are kept. Wait until the "
                 "other run ends, or write to another folder"
             )
 

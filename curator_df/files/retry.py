@@ -158,7 +158,7 @@ def gave_up(what: str, exc: BaseException, tries: int, seconds: float, failed: s
     """Return the error for an operation that failed too often."""
     return RemoteFileError(
         f"cannot {what}: {shown_error(exc)} (tried {tries:,} times in {seconds:,.0f} s). The store is busy or cannot "
-        f"be reached; this is not a sign of a damaged file. {failed}Finished files stay: repeat the run with "
+        f"be reached; this is not a sign of a damaged file. {failed}Finished files are kept: repeat the run with "
         "on_existing='resume' when the store responds, perhaps with fewer workers"
     )
 

@@ -101,7 +101,8 @@ def file_system(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except OSError as exc:
         said = str(exc).partition("\n")[0]
         raise RemoteFileError(
-            f"{url!r} cannot be opened: {said}. Check the address, the network, and what its protocol needs on this machine"
+            f"{url!r} cannot be opened: {said}. Check the address, the network, and the credentials and packages that this "
+            "kind of URL needs"
         ) from exc
 
 
@@ -498,7 +499,7 @@ def disk_errors(folder: Folder) -> Iterator[None]:
             raise DiskFullError(
                 f"a file in {folder.url} would be larger than a limit of this shell (ulimit -f) or the file system allows. Set "
                 "ulimit -f unlimited, or write smaller files with target_file_size=, and repeat the run with "
-                "on_existing='resume'; finished files stay"
+                "on_existing='resume'; finished files are kept"
             ) from exc
         if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -506,7 +507,7 @@ def disk_errors(folder: Folder) -> Iterator[None]:
         known = "" if free is None else f" ({show_size(free)} free)"
         raise DiskFullError(
             f"no space left in {folder.url}{known}. Free some space, then repeat the run with on_existing='resume'; "
-            "finished files stay"
+            "finished files are kept"
         ) from exc
 
 

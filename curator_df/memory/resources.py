@@ -136,8 +136,9 @@ class Capacity:
             )
         if (resources.gpu_memory_bytes or 0) > self.device_bytes:
             raise BudgetError(
-                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {show_size(self.device_bytes)} of a "
-                "GPU may be used. Set a larger start_cluster(device_memory=)"
+                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}) is more than the "
+                f"{show_size(self.device_bytes)} of a GPU that may be used. Lower gpu_memory=, or set a larger "
+                "start_cluster(device_memory=)"
             )
         if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
             raise BudgetError(self._too_little(operator, resources))

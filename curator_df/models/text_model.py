@@ -257,8 +257,8 @@ def text_model(
     longest = min(most, 512) if max_tokens is None else max_tokens
     if longest > most:
         raise ParameterError(
-            f"{operator}: max_tokens={longest:,} is more than {files.name!r} reads of a text, {most:,} tokens. Use a "
-            "smaller max_tokens=, or leave it out"
+            f"{operator}: max_tokens={longest:,} is too large, because {files.name!r} reads at most {most:,} tokens of a "
+            "text. Use a smaller max_tokens=, or leave it out"
         )
     return TextModel(
         files,
@@ -281,7 +281,10 @@ def user_model(operator: str, model: Model, width: int) -> UserModel:
     refuse_settings(operator, model)
     made = set_up(operator, model.model)
     if isinstance(made, SetUp) and made.resources != NO_LIMITS:
-        raise ParameterError(f"{operator}: {made.name} has its own resources. Pass them to cdf.model(resources=)")
+        raise ParameterError(
+            f"{operator}: {made.name} has an attribute resources, which is not used for a model. Remove it, and pass "
+            "cdf.model(..., resources=...) instead"
+        )
     rows = DEFAULT_ROWS if model.model_inference_batch_size == "auto" else model.model_inference_batch_size
     return UserModel(operator, made, width, model.max_chars, rows)
 

@@ -82,7 +82,7 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         assert "closed" in repr(connection)
         assert receipt.rows_written == 100
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
-        with pytest.raises(errors.BudgetError, match=r"the worker on .* together more than memory=1\.00 GB"):
+        with pytest.raises(errors.BudgetError, match=r"limits of the worker on .* is more than memory=1\.00 GB"):
             cdf.connect(running.scheduler_address, memory="1GB")
         assert (limit_bytes == NO_LIMIT) == PORTABLE
         with Client(running) as other:
@@ -124,7 +124,7 @@ def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_p
             assert not (tmp_path / "other").exists()
             running.sync(bad.close)
             more = [running.sync(start, 1, "900MB") for _ in range(2)]
-            with pytest.raises(errors.BudgetError, match=r"the 3 workers on 127\.0\.0\.1 may use 2\.70 GB"):
+            with pytest.raises(errors.BudgetError, match=r"the 3 workers on 127\.0\.0\.1 add up to 2\.70 GB"):
                 write("other")
             running.sync(more.pop().close)
             receipt = write("other")

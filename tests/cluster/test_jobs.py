@@ -260,7 +260,7 @@ def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
 def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
     for directives, cpus in (([], 1), (["-l mem_free=4G"], 4), (["-pe smp 4"], 4)):
         with pytest.raises(
-            errors.ParameterError, match=f"SGE has no standard name for a job's memory, for cpus={cpus}"
+            errors.ParameterError, match=f"SGE has no standard way to request memory, GPUs, or cpus={cpus}"
         ):
             made("sge", tmp_path, directives=directives, cpus=cpus)
     with pytest.raises(errors.ParameterError, match=re.escape("['-l mem_free=954M', '-pe smp 4']")):
@@ -270,7 +270,7 @@ def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
 
 @pytest.mark.parametrize("directive", ["-l gpu=1", "-N curate", "-l h_rt=10:00:00"])
 def test_options_of_sge_that_are_no_memory_do_not_stand_for_it(directive, tmp_path):
-    with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
+    with pytest.raises(errors.ParameterError, match="SGE has no standard way"):
         made("sge", tmp_path, directives=[directive], cpus=1)
 
 
@@ -346,7 +346,7 @@ def test_a_job_has_memory_of_its_own():
     least = least_with_workers()
     assert job_layout(least, 1, 1).workers == 1
     with pytest.raises(
-        errors.BudgetError, match=f"={least - 1:,} bytes of .* {least:,} bytes: .* memory={size_to_type(least)}"
+        errors.BudgetError, match=f"={least - 1:,} bytes for .* {least:,} bytes: .* memory={size_to_type(least)}"
     ):
         job_layout(least - 1, 1, 1)
 
@@ -363,7 +363,7 @@ def test_what_is_asked_for_is_checked():
     asked |= dict.fromkeys(("python", "queue", "account", "interface")) | {"directives": (), "prologue": ()}
     with pytest.raises(errors.ParameterError, match="system='cron' is not one of 'slurm', 'pbs', 'lsf', 'sge'"):
         request_jobs("cron", **asked)
-    with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
+    with pytest.raises(errors.ParameterError, match="SGE has no standard way"):
         request_jobs("sge", **asked)
     for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than the minimum of 120 s")):
         with pytest.raises(errors.ParameterError, match=said):

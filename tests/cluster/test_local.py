@@ -366,7 +366,7 @@ def test_a_second_cluster_without_room_is_refused_before_it_starts(tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("A cluster is already running in this process: "), done.stdout
-    assert " or close it first, or use about memory=" in done.stdout
+    assert " or close it first, or start the other one with about memory=" in done.stdout
 
 
 def test_results_do_not_pass_through_the_scheduler(cluster):

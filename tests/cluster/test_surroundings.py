@@ -594,5 +594,7 @@ def test_no_directory_for_temporary_files_is_an_error_of_the_parameter(monkeypat
     assert compile_cache.cache_folder().name == "kernels"  # asking for it is no error
     with pytest.raises(errors.ParameterError, match=r"TMPDIR='/nowhere' and /tmp"):
         surroundings.temporary_directory()
-    with pytest.raises(errors.ParameterError, match=r"spill_directory='/proc' cannot be written to: .*set TMPDIR"):
+    with pytest.raises(
+        errors.ParameterError, match=r"spill_directory='/proc' cannot be written to: .*Set spill_directory= or TMPDIR"
+    ):
         new_spill_folder("/proc")

@@ -183,7 +183,7 @@ def test_a_run_that_began_in_one_way_is_resumed_in_the_other(docs, expected, tmp
 @pytest.mark.parametrize(
     ("module", "names", "reason"),
     [
-        (in_order, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more than the 40 keys"),
+        (in_order, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more keys than the 40"),
         (one_pass, {"HELD_FACTOR": 0.0, "ROW_BYTES": 0, "HELD_FIXED_BYTES": 500}, "take more memory than was expected"),
     ],
 )

@@ -43,7 +43,7 @@ def no_gpu(monkeypatch):
 def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
     with pytest.raises(
         errors.ParameterError,
-        match=r"gpus=1: the driver finds no GPU on this machine\. Use gpus='auto', which takes the CPU",
+        match=r"gpus=1: the driver finds no GPU on this machine\. Use gpus=0, or gpus='auto', which uses the CPU",
     ):
         cdf.start_cluster(memory="1GB", gpus=1)
     assert cuda.choose_devices("auto", "10GB") is None

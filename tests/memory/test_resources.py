@@ -74,7 +74,7 @@ def test_as_many_calls_at_a_time_as_there_is_room_for(asked, at_once):
 def test_what_workers_do_not_have_is_refused_by_the_plan(asked, said):
     with pytest.raises(errors.BudgetError, match=said):
         Capacity(2).require("embed", cdf.resources(**asked))
-    with pytest.raises(errors.BudgetError, match=r"only 4\.00 GB of a GPU may be used"):
+    with pytest.raises(errors.BudgetError, match=r"more than the 4\.00 GB of a GPU that may be used"):
         Capacity(2, 4_000_000_000).require("embed", cdf.resources(gpu_memory="8GB"))
 
 
@@ -152,7 +152,8 @@ def test_objects_that_do_not_fit_on_a_gpu_together_are_refused():
     with pytest.raises(errors.BudgetError, match=r"only 2\.00 GB of 11\.00 GB"):
         Capacity(1, device_bytes=11_000_000_000).holding([model, beside]).require("keep_where", beside)
     with pytest.raises(
-        errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* more than the gpu_memory=3_000_000_000"
+        errors.ParameterError,
+        match=r"keeps device_held_bytes=4_000_000_000 .* gpu_memory=3_000_000_000, the total of a call, is smaller",
     ):
         taking("wrong", "4GB", gpu_memory="3GB")
 

@@ -313,7 +313,7 @@ def test_a_tensor_of_an_unknown_type_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"max_tokens": 41}, "reads of a text, 40 tokens"),
+        ({"max_tokens": 41}, "reads at most 40 tokens of a text"),
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"model_inference_batch_size": "many"}, "'many'"),
         ({"max_batch_tokens": 1.5}, "max_batch_tokens"),

@@ -141,7 +141,9 @@ def test_rows_go_by_the_class_that_an_answer_names(guard):
 
 
 def test_what_does_not_fit_is_refused(guard):
-    with pytest.raises(errors.ParameterError, match=r"max_tokens=91 is more than .* reads of a text, 90 tokens"):
+    with pytest.raises(
+        errors.ParameterError, match=r"max_tokens=91 is too large, because .* reads at most 90 tokens of a text"
+    ):
         table().pipe(cdf.add_class, cdf.model(guard, max_tokens=91))
     with pytest.raises(errors.ParameterError, match="only for a classifier that generates text"):
         table().pipe(cdf.add_class, lambda texts: [[1, 2]] * len(texts), labels=["a", "b"], answer_into="raw")

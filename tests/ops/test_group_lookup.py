@@ -224,7 +224,7 @@ def test_a_drop_whose_groups_went_with_their_cluster_is_refused_before_anything_
         groups = cdf.find_exact_duplicates(docs)
         dropped = cdf.drop_exact_duplicates(docs, groups=groups)
         folder = session.workdir
-    said = r"drop_exact_duplicates: the groups of groups= were in \S*/find_exact_duplicates-\w+, which is gone: a result without"
+    said = r"groups passed as groups= were stored in \S*/find_exact_duplicates-\w+, which is gone: a result without"
     with inline_cluster(memory="4GB"):
         for use in (functools.partial(cdf.write_parquet, path=tmp_path / "out"), len, cdf.find_exact_duplicates):
             with pytest.raises(errors.InputError, match=said):

@@ -289,8 +289,8 @@ def _placeholder(meta: Any) -> Expr:
 
 def _no_block(_: int) -> Any:
     raise ExpressionError(
-        "an empty table that only stands for the input was computed. This is a defect in curator_df; please report it with "
-        "this traceback"
+        "an empty placeholder was computed instead of the input. This is a defect in curator_df; please report it with this "
+        "traceback"
     )
 
 

@@ -58,7 +58,8 @@ def recipe_values(run: Call | None) -> dict[str, Any]:
     """Return the recipe of a run, which a call starts; raise `RecipeError` if a file cannot hold it."""
     if run is None:
         raise RecipeError(
-            "the run was not started by a public function of curator_df, such as write_parquet. Start it with one"
+            "no recipe file can be made of this run, because it was not started by a public function of curator_df, such as "
+            "write_parquet. Start it with one"
         )
     if "tables" in run.arguments and run.name.startswith("write_"):
         return _of_parts(run)
@@ -89,8 +90,8 @@ def _of_parts(run: Call) -> dict[str, Any]:
         call is not None and call.part and call.arguments is split.arguments for call in calls.values()
     ):
         raise RecipeError(
-            f"{run.name} wrote tables that are not the unchanged parts of one split_rows, so a recipe file cannot hold the run. "
-            "Write each table in a run of its own"
+            "a recipe file can hold a run with several tables only if they are the unchanged parts from one call of "
+            f"split_rows, but {run.name} wrote others. Write each table in a run of its own"
         )
     found = _chain(split.arguments["df"].expr)
     steps = [*found.get("steps", []), _step(split)]
@@ -155,20 +156,23 @@ def _one(call: Call) -> dict[str, Any]:
 def _refuse_secrets(step: str, name: str, value: Any) -> None:
     if value is not None and (name == "key" or name in SECRET):
         raise RecipeError(
-            f"{step}: {name}= may be a secret, which a receipt does not store. Write the recipe file yourself, and pass the "
-            f"value when it runs, as with --set steps.{step}.{name}=..."
+            f"{step}: {name}= may be a secret, so the receipt (the record of the run) does not have it, and no recipe file "
+            "can be made of it. Write the recipe file yourself, and pass the value when it runs, as with --set "
+            f"steps.{step}.{name}=..."
         )
     if isinstance(value, str) and _SECRET_IN_URL.search(value):
         raise RecipeError(
-            f"{step}: {name or 'a path'} has a password or a signature in its URL, and a receipt does not store it. Set it in "
-            "the environment or in a configuration file of fsspec"
+            f"{step}: {name or 'a path'} has a password or a signature in its URL, which the receipt (the record of the run) "
+            "must not store, so no recipe file can be made of it. Put it in an environment variable or a configuration file "
+            "of fsspec, and run again with a URL without it"
         )
     if isinstance(value, Mapping) and name in _OF_STORES:
         for key, one in value.items():
             if one is not None and _SECRET.search(str(key)):
                 raise RecipeError(
-                    f"{step}: {name}= has {key!r}, which may be a secret, and a receipt does not store it. Set it in the "
-                    "environment or in a configuration file of fsspec"
+                    f"{step}: {name}= has {key!r}, which may be a secret that the receipt (the record of the run) must not "
+                    "store, so no recipe file can be made of it. Put it in an environment variable or a configuration file "
+                    "of fsspec, and run again without it"
                 )
 
 

@@ -481,8 +481,8 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
         path = next(missing, sink.folder.path(f"{JOURNAL_FOLDER}/done.jsonl"))
         raise OutputChangedError(
             f"{path!r} was written by this run, but is now missing, or has another size or content. Files of {len(lost):,} "
-            f"of {ranges:,} finished input splits were deleted, moved or changed during the run. To write them again, repeat "
-            "the run with on_existing='resume'"
+            f"of {ranges:,} finished input splits (parts of the input) were deleted, moved or changed during the run. To "
+            "write them again, repeat the run with on_existing='resume'"
         )
 
 

@@ -54,7 +54,7 @@ class QuarantineFile:
             If it did not fit into memory, and the range holds rows: without these it may fit.
         """
         if row.size_bytes is not None and not self._keeps_long:
-            raise NeedsPassesError("a row does not fit into the memory that the rows that wait leave")
+            raise NeedsPassesError("a row is too large for the memory that the waiting rows leave")
         with disk_errors(self._folder):
             self._write(row)
         self.rows += 1

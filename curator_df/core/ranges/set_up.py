@@ -82,9 +82,8 @@ class SetUp:
         asked = resources.gpu_memory_bytes
         if asked is not None and (self.device_held_bytes or 0) > asked:
             raise ParameterError(
-                f"{operator}: {self.name} keeps device_held_bytes={self.device_held_bytes:_} on the GPU, more than the "
-                f"gpu_memory={asked:_} that its resources request for a whole call. Raise gpu_memory= or lower "
-                "device_held_bytes"
+                f"{operator}: {self.name} keeps device_held_bytes={self.device_held_bytes:_} on the GPU, but its "
+                f"gpu_memory={asked:_}, the total of a call, is smaller. Raise gpu_memory= or lower device_held_bytes"
             )
 
     def __dask_tokenize__(self) -> str:
@@ -194,7 +193,8 @@ def set_up(operator: str, function: Any) -> Any:
         content = cloudpickle.dumps(function)
     except Exception as exc:
         raise ParameterError(
-            f"{operator}: {name} cannot be sent to workers: {exc}. Create the parts that cannot be pickled in setup()"
+            f"{operator}: {name} cannot be sent to workers: {exc}. In its method setup(), create "
+            "the parts that cannot be pickled"
         ) from exc
     given = getattr(function, "held_bytes", 0)
     held_bytes = given if given == 0 else read_size(f"{name}.held_bytes", given)

@@ -85,7 +85,8 @@ class BlockWriter:
         table = _to_table(block)
         if self._schema is not None and not table.schema.equals(self._schema, check_metadata=True):
             raise UnstorableError(
-                "a step returns other types of columns from one block to the next, such as whole numbers and fractions"
+                "a step returns different types of columns for different blocks, such as whole numbers for one and "
+                "fractions for another"
             )
         if self._stream is None:
             self._schema = table.schema

@@ -259,8 +259,9 @@ class Dispatcher:
         # A nanny does not restart a worker that dies before the nanny knows that it has started.
         if workless_seconds >= self.session.workless_seconds:
             raise WorkerLostError(
-                f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died. Finished files stay. "
-                "To continue, repeat the run with on_existing='resume'"
+                f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died. Finished files are "
+                "kept. Look for the cause in the log of the workers, such as too little memory, and repeat the run with "
+                "on_existing='resume'"
             )
         longer = workless_seconds + self._patience.watch_seconds
         due_seconds = self._patience.revive_seconds
@@ -496,7 +497,7 @@ class Dispatcher:
             raise scheduler_lost(self._client, AGAIN)
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(
-                f"input split {number:,} (a part of the input) could not run: {str(exc).rstrip('.')}. Finished files stay. "
+                f"input split {number:,} (a part of the input) could not run: {str(exc).rstrip('.')}. Finished files are kept. "
                 "Repeat the run with on_existing='resume'"
             ) from exc
         if self._on_oom == "raise":

@@ -15,7 +15,9 @@ from curator_df.core.cluster_client import ClusterClient
 from curator_df.errors import SchedulerLostError
 
 LOGGER = "distributed.client"
-AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
+AGAIN = (
+    "Finished files are kept. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
+)
 """Advice after a run, for messages."""
 REASON = "scheduler-connection-lost"
 """Dask's reason for the futures that a client cancels when it loses its scheduler."""

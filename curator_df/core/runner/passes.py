@@ -332,8 +332,8 @@ class PassRunner:
     def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
         if not np.array_equal(ranges.table, self.ranges.table):
             raise ResumeError(
-                f"{home.url} contains intermediate files of the same input, but another version of curator_df split it into "
-                f"{show_count(len(ranges), 'other part')}. Delete the folder, and run again"
+                f"{home.url} contains intermediate files of this input from another version of curator_df, which split the "
+                f"input differently ({show_count(len(ranges), 'other part')}). Delete the folder, and run again"
             )
 
 
@@ -349,7 +349,8 @@ def require_found_groups(program: Program) -> None:
         if plan is None:
             folder = step.pending.home.url.partition(f"/{JOURNAL_FOLDER}/")[0]
             raise InputError(
-                f"{step.name}: the groups of groups= were in {folder}, which is gone: {FIND_AGAIN}, and build the drop again"
+                f"{step.name}: the groups passed as groups= were stored in {folder}, which is gone: {FIND_AGAIN}, and pass "
+                f"the new ones to {step.name}"
             )
         if plan["input"] == program.source.fingerprint:
             continue
@@ -357,8 +358,8 @@ def require_found_groups(program: Program) -> None:
             raise ParameterError(f"{step.name}: {COMPARE_PARQUET}")
         now = stage_identity(dataclasses.replace(program, steps=program.steps[:place]), step)
         raise InputChangedError(
-            f"{step.name}: groups= belong to another table: {difference(plan, now)}. Find groups again in this table, and "
-            "build the drop with that result"
+            f"{step.name}: the groups passed as groups= were found in another table: {difference(plan, now)}. Find groups "
+            f"again in this table, and pass these to {step.name}"
         )
 
 

@@ -305,8 +305,8 @@ def current_session() -> Session:
         return planned
     if not _open_sessions:
         raise NoClusterError(
-            "no cluster is running, so there is no memory budget. Start one: "
-            "with curator_df.start_cluster(memory='4GB'): ... (or curator_df.connect(client) for a running one)"
+            "no cluster is running, so there is no memory budget. Put this code inside `with "
+            "curator_df.start_cluster(memory='4GB'):`, or call curator_df.connect(client) to use a running cluster"
         )
     if _open_sessions[-1].process != os.getpid():
         raise _of_another_process(_open_sessions[-1].process)

@@ -143,7 +143,7 @@ def test_parts_and_steps_that_run_are_in_the_recipe(tmp_path):
         "read": {"jsonl": {"paths": "in.jsonl"}},
         "steps": [{"keep_where": {"predicate": "n > 3"}}, {"checkpoint": {"path": "stored"}}],
     }
-    assert "not the unchanged parts of one split_rows" in other["c"].recipe_gap
+    assert "unchanged parts from one call of split_rows" in other["c"].recipe_gap
     assert yaml.safe_load(cdf.read_receipt("by").recipe_text)["write"] == {"by": {"path": "by", "column": "n"}}
     assert yaml.safe_load(found)["steps"] == ["find_exact_duplicates"]
 

@@ -279,7 +279,7 @@ def test_resources_that_no_worker_has_are_refused_by_the_plan(cluster, docs, tmp
     for asked, said in ((cdf.resources(gpus=1), "these workers have none"), (cdf.resources(cpus=64), "cpus=64")):
         with pytest.raises(errors.BudgetError, match=said):
             cdf.explain(docs.pipe(cdf.keep_where, Costly(tmp_path / "notes", asked)))
-    with pytest.raises(errors.ParameterError, match=r"Pass them to cdf\.model\(resources=\)"):
+    with pytest.raises(errors.ParameterError, match=r"pass cdf\.model\(\.\.\., resources=\.\.\.\) instead"):
         docs.pipe(cdf.add_class, Costly(tmp_path / "notes", cdf.resources(cpus=1)), labels=["a", "b"])
 
 
@@ -310,7 +310,7 @@ class HasALock(Noting):
             r"curator_df calls WantsMore\.setup without arguments, which fails \(missing a required argument: 'worker'\)",
         ),
         (NoCall, "no __call__"),
-        (lambda: HasALock("notes"), r"HasALock cannot be sent to workers.*in setup\(\)"),
+        (lambda: HasALock("notes"), r"HasALock cannot be sent to workers.*In its method setup\(\)"),
         (lambda: WantsBytes("notes"), "lots"),
     ],
 )

@@ -82,7 +82,7 @@ def test_blocks_of_other_types_are_not_stored_beside_each_other(tmp_path):
     ):
         writer = BlockSink(Folder(str(tmp_path))).open(0, None, 0)
         writer.append(block_of({"n": first}))
-        with pytest.raises(UnstorableError, match="other types of columns from one block to the next"):
+        with pytest.raises(UnstorableError, match="different types of columns for different blocks"):
             writer.append(block_of({"n": second}))
         writer.discard()
 

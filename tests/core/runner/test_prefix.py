@@ -305,7 +305,7 @@ def test_blocks_of_other_types_are_processed_in_each_pass(corpus, tmp_path, monk
     kernel = BlockKernel("fractions", whole_numbers_first)
     meta = corpus._meta.assign(site=pd.array([], dtype="Float64"))
     docs = map_blocks(corpus, kernel, meta=meta).pipe(cdf.drop_exact_duplicates, subset="text")
-    with pytest.raises(errors.ParameterError, match="other types of columns from one block to the next"):
+    with pytest.raises(errors.ParameterError, match="different types of columns for different blocks"):
         cdf.write_parquet(docs, tmp_path / "always", reuse="always")
     monkeypatch.setattr(prefix, "LEAST_BYTES", 0)
     assert cdf.write_parquet(docs, tmp_path / "auto", reuse="auto").rows_written == 300
