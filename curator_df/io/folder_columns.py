@@ -38,8 +38,8 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
     clashing = next((name for name in in_folders if name in SOURCE_COLUMNS), None)
     if clashing is not None:
         raise ColumnError(
-            f"the folder names of {listing.paths[0]!r} have a column {clashing!r}, which add_source=True also adds. Rename the "
-            "folders, or pass the files one by one"
+            f"the folders in {listing.paths[0]!r} are named after a column {clashing!r}, which add_source=True also adds. "
+            "Rename the folders, pass the files one by one, or leave add_source= out"
         )
     return in_folders
 

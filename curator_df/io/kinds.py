@@ -28,8 +28,9 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
     if crawls := sum(name.lower().endswith(WARC_SUFFIXES) for name in listing.paths):
         files = show_count(crawls, "WARC file")
         raise ParameterError(
-            f"{paths if isinstance(paths, str) else 'paths='} has {files}, but only JSON Lines and Parquet files can be "
-            "processed this way. Read web crawls in Python with curator_df.read_warc(), and write the pages with write_jsonl()"
+            f"{paths if isinstance(paths, str) else 'paths='} has {files}, but this command or function reads only JSON "
+            "Lines and Parquet files. Read web crawls in Python with curator_df.read_warc(), and write the pages with "
+            "write_jsonl()"
         )
     parquet = [name.lower().endswith(PARQUET_SUFFIXES) for name in listing.paths]
     if any(parquet) and not all(parquet):

@@ -241,7 +241,7 @@ def _entries(paths: Paths) -> list[str]:
         path: Any = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else None
         if not isinstance(path, str) or not path or "\0" in path or has_no_bytes(path):
             said = f"paths has {entry!r}" if is_many else f"paths={entry!r}"
-            raise ParameterError(f"{said}, which is not a path. Use a str or os.PathLike, not empty and of characters")
+            raise ParameterError(f"{said}, which is not a path. Use a non-empty str or os.PathLike of valid characters")
         entries.append(path)
     return entries
 

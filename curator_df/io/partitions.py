@@ -44,8 +44,8 @@ class ReadTable(FromMapProjectable):  # type: ignore[misc]
     def _lower(self) -> Any:
         if is_inspected():
             raise TypeError(
-                "The length of a lazy table is unknown before it is computed, and help about the table (docs?) computes "
-                "nothing. Use len(docs) outside of help."
+                "IPython's help (docs?) asked for the length of a lazy table, which is unknown before the table is "
+                "computed. To compute it, use len(docs) outside of help."
             )
         warn_without_budget()
         return super()._lower()

@@ -287,9 +287,9 @@ def _scan(path: str, kind: Kind, is_raw: bool, options: Mapping[str, Any]) -> _S
     what = "a domain" if kind == "domains" else "a URL"
     if ignored > scanned.entries:
         raise BadRowError(
-            f"{path!r} is not a list of {kind}: {ignored:,} of {show_count(ignored + scanned.entries, 'line')} do not hold "
-            f"a single {what.partition(' ')[2]}. The first of these lines is {first}. Pass a text file with {what} on each "
-            "line"
+            f"{path!r} is not a list of {kind}: {ignored:,} of {show_count(ignored + scanned.entries, 'line')} are not "
+            f"exactly one {what.partition(' ')[2]}. The first of these lines is {first}. Pass a text file with {what} on "
+            "each line"
         )
     if ignored:
         warnings.warn(

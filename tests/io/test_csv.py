@@ -391,7 +391,7 @@ def test_errors_say_where_and_what_to_do(tmp_path):
     refused(tmp_path, b"a,b\n", errors.SchemaError, "'list<.* is not possible", dtype={"a": pa.list_(pa.int64())})
     for name, value in (("delimiter", ",,"), ("delimiter", "\n"), ("quote", "é"), ("delimiter", '"')):
         refused(tmp_path, b"a,b\n", errors.ParameterError, name, **{name: value})
-    refused(tmp_path, b"a,b\n", errors.ParameterError, "must name each field", names=["a", "a"])
+    refused(tmp_path, b"a,b\n", errors.ParameterError, "one name for each field", names=["a", "a"])
 
 
 def test_headers_of_files_are_matched_by_name(tmp_path):

@@ -97,5 +97,5 @@ def test_files_that_moved_to_another_folder_are_another_input(docs, tmp_path):
 def test_a_folder_that_names_a_column_of_the_source_is_refused(tmp_path):
     (tmp_path / "source_file=x").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "source_file=x/a.parquet")
-    with pytest.raises(ColumnError, match=r"have a column 'source_file', which add_source=True also adds"):
+    with pytest.raises(ColumnError, match=r"are named after a column 'source_file', which add_source=True also adds"):
         cdf.read_parquet(tmp_path)

@@ -285,9 +285,7 @@ def test_nothing_there_is_an_error(tmp_path):
 def test_a_file_that_holds_no_row_is_an_error_at_the_door(tmp_path):
     write(tmp_path, a_json='\n[{"t": 1},\n{"t": 2}]\n')
     message = r"a\.json', line 2 \(byte 1\): it is not one JSON object on one line: the file is a JSON array; .*jq -c '\.\[\]'.*"
-    message += (
-        r"The first lines of 1 file have no row\. read_jsonl needs one JSON object on each line: correct the input"
-    )
+    message += r"No valid row was found at the start of 1 file\. read_jsonl needs one JSON object on each line: correct the input"
     for on_bad_rows in ("raise", "quarantine"):
         with pytest.raises(BadRowError, match=message):
             read_jsonl(tmp_path, on_bad_rows=on_bad_rows)

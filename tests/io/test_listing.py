@@ -143,7 +143,7 @@ def test_what_is_no_path_is_refused(paths):
 def test_an_output_whose_path_no_file_system_can_have_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     for call in (cdf.write_parquet, cdf.checkpoint):
-        with pytest.raises(ParameterError, match="is not a folder to write to"):
+        with pytest.raises(ParameterError, match="is not a valid output folder"):
             call(cdf.read_jsonl(tmp_path), f"{tmp_path}/\ud800")
 
 

@@ -101,10 +101,10 @@ def test_a_list_that_is_a_pipe_or_a_link_that_leads_nowhere_is_refused(tmp_path)
         (b"a\n" + b"x" * (2 * CHUNK_BYTES) + b"\na\n", "line 2 of '.*list' is longer than 8 kB"),
         (
             b"a.example\n0.0.0.0 b.example\n0.0.0.0 c.example\n",
-            r"'.*list' is not a list of domains: 2 of 3 lines do not hold a single domain. The first of these lines is line 2: '",
+            r"'.*list' is not a list of domains: 2 of 3 lines are not exactly one domain. The first of these lines is line 2: '",
         ),
         (b"x" * (2 * CHUNK_BYTES), "line 1 of '.*list' is longer than 8 kB"),
-        (b"<html>\n<body>\n", "is not a list of domains: 2 of 2 lines do not hold a single domain"),
+        (b"<html>\n<body>\n", "is not a list of domains: 2 of 2 lines are not exactly one domain"),
     ],
 )
 def test_what_is_no_list_is_refused_with_the_line(tmp_path, content, said):

@@ -223,8 +223,8 @@ def test_json_columns_nested_too_deeply_for_a_table_are_refused(tmp_path, cluste
 def test_what_is_no_folder_to_write_to_is_refused(tmp_path, folder):
     df = table(tmp_path, {"text": ["a"]})
     for write in (cdf.write_parquet, cdf.write_jsonl):
-        with pytest.raises(ParameterError, match="is not a folder to write to"):
+        with pytest.raises(ParameterError, match="is not a valid output folder"):
             write(df, folder)
         if folder is not None:
-            with pytest.raises(ParameterError, match="is not a folder to write to"):
+            with pytest.raises(ParameterError, match="is not a valid output folder"):
                 write(df, tmp_path / "out", rejects=folder)

@@ -120,7 +120,7 @@ def test_a_column_may_be_called_anything(tmp_path):
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.binary()], ids=str)
 def test_columns_whose_values_are_no_names_are_refused(tmp_path, kind):
     docs, _ = docs_of(tmp_path, [], kind)
-    with pytest.raises(errors.SchemaError, match=r"the column 'key' holds .*; write_by takes text, whole numbers"):
+    with pytest.raises(errors.SchemaError, match=r"the column 'key' holds .*, but must hold text, whole numbers"):
         cdf.write_by(docs, tmp_path / "out", column="key")
     assert not (tmp_path / "out").exists()
 

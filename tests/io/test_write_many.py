@@ -306,7 +306,7 @@ def test_wrong_arguments_are_named(corpus, tmp_path):
             cdf.write_many(wrong)
     with pytest.raises(errors.ExpressionError, match=r"the table for 'out' must be a Dask DataFrame, not Series"):
         cdf.write_many({"out": docs.id})
-    with pytest.raises(errors.ParameterError, match=r"rejects= has the key 'b', which is not .* Use its folders: 'a'"):
+    with pytest.raises(errors.ParameterError, match=r"rejects= has the key 'b', which is not .* Use one of: 'a'"):
         cdf.write_many({"a": docs}, rejects={"b": "c"})
     with pytest.raises(errors.ParameterError, match="compression='snappy' is not one of 'none'"):
         cdf.write_many({"a": docs}, format="jsonl", compression="snappy")

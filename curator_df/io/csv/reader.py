@@ -362,7 +362,10 @@ def _dialect(delimiter: Any, quote: Any) -> Dialect:
 
 def _names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or len(set(names)) < len(names):
-        raise ParameterError(f"read_csv: names={list(names)!r} must name each field of the files once")
+        raise ParameterError(
+            f"read_csv: names={list(names)!r} must have one name for each field of the files, without repeats. Correct the "
+            "list"
+        )
     return names
 
 

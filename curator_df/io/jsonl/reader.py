@@ -498,8 +498,8 @@ def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) 
             first = (text if wide_encoding(text[:SHOWN_BYTES]) else text.partition(b"\n")[0]).removesuffix(b"\r")
             reason = why_no_row(first, listing.paths[number], is_first=True)
             raise BadRowError(
-                f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. "
-                f"It begins {first[:SHOWN_BYTES]!r}. The first lines of {show_count(len(heads), 'file')} have no row. "
+                f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. It "
+                f"begins {first[:SHOWN_BYTES]!r}. No valid row was found at the start of {show_count(len(heads), 'file')}. "
                 "read_jsonl needs one JSON object on each line: correct the input, or use the reader of its format"
             )
 

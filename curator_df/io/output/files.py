@@ -317,7 +317,7 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
         columns = ", ".join(f"{name}: {dtype}" for name, dtype in block.dtypes.items())
         raise SchemaError(
-            f"a step returned a block with other columns than it announced ({exc}). The block has {columns}; expected were "
+            f"a step returned other columns than it declared ({exc}). It returned {columns}; expected were "
             f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. {_advice(block, schema)}"
         ) from exc
 
@@ -365,8 +365,8 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
         kind = arrow_schema(host_block(df._meta[[column]])).field(0).type
         if kind.num_fields or isinstance(kind, pa.BaseExtensionType):
             raise SchemaError(
-                f"{operator}: partition_on={column!r} cannot name folders: the column holds {kind}. Use a column of text, "
-                "numbers, truth values or dates"
+                f"{operator}: partition_on={column!r} cannot be used for the names of folders, because the column holds "
+                f"{kind}. Use a column of text, numbers, booleans or dates"
             )
     return columns
 

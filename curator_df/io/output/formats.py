@@ -181,7 +181,7 @@ def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or not name or "\0" in name or has_no_bytes(name):
         raise ParameterError(
-            f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and of characters"
+            f"{path!r} is not a valid output folder. Use a str or os.PathLike that is not empty and has only valid characters"
         )
     refuse_hub_output(name)
     if name.lower().startswith(("http://", "https://")):

@@ -398,8 +398,8 @@ def write_by(
     kind = _kind(meta, column)
     if not _can_be_folders(kind):
         raise SchemaError(
-            f"write_by: the column {column!r} holds {kind}; write_by takes text, whole numbers, truth values or "
-            f"dates. Make text of it: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
+            f"write_by: the column {column!r} holds {kind}, but must hold text, whole numbers, booleans or dates. Convert it "
+            f"to text: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
         )
     folder_of_all = folder_at(path, storage_options)
     receipt = write_parquet(

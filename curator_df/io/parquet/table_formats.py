@@ -111,7 +111,10 @@ def read_delta(
         OverflowError,
         ValueError,
     ) as exc:
-        raise InputError(f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}") from exc
+        raise InputError(
+            f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}. Check the path and the "
+            "credentials, and that the table is complete"
+        ) from exc
     if problem:
         raise InputError(f"read_delta: version {table.version()} of {place!r} cannot be read: {problem}")
     _require_folder_names(place, actions, partitions)
@@ -251,7 +254,10 @@ def read_iceberg(
         tasks, schema = list(scan.plan_files()), scan.projection()
         types = {field.name: field.type for field in arrow.schema_to_pyarrow(schema)}
     except (AttributeError, OSError, ValueError) as exc:
-        raise InputError(f"read_iceberg: {place!r} cannot be read as an Iceberg table: {type_and_text(exc)}") from exc
+        raise InputError(
+            f"read_iceberg: {place!r} cannot be read as an Iceberg table: {type_and_text(exc)}. Check the path and the "
+            "credentials, and that the table is complete"
+        ) from exc
     _require_plain_iceberg(os.fspath(place), table, schema, tasks)
     files = sorted(re.sub("^file:/+", "/", task.file.file_path) for task in tasks)
     listing = list_files(_some(files, f"read_iceberg: {place!r}"), storage_options=storage_options)

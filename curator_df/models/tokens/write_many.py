@@ -234,7 +234,7 @@ def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, 
     for path in given:
         if path not in tables:
             raise ParameterError(
-                f"write_many: {name}= has the key {path!r}, which is not a folder of tables. Use its folders: "
+                f"write_many: {name}= has the key {path!r}, which is not a key of tables=. Use one of: "
                 f"{', '.join(repr(os.fspath(one)) for one in tables)}"
             )
     return dict(given)
