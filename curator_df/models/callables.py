@@ -58,7 +58,9 @@ class UserModel:
         try:
             numbers = np.asarray(made, dtype=np.float32)
         except (TypeError, ValueError) as exc:
-            raise OperatorError(f"{wanted}; it returned a {type(made).__name__} that is not an array: {exc}") from exc
+            raise OperatorError(
+                f"{wanted}; it returned a {type(made).__name__} that cannot be converted to an array: {exc}"
+            ) from exc
         if numbers.shape != (rows, self.width):
             raise OperatorError(f"{wanted}; it returned the shape {numbers.shape}")
         return numbers

@@ -210,8 +210,8 @@ def find_answering(
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
         raise ParameterError(
-            f"{operator}: the configuration of {base.name!r} lacks {' and '.join(lacking)}, which the plan of its memory "
-            "needs. Use a language model whose config.json has it"
+            f"{operator}: the configuration of {base.name!r} lacks {' and '.join(lacking)}, without which the memory that it "
+            "needs cannot be estimated. Use a language model whose config.json has it"
         )
     heads = config.get("num_key_value_heads") or base.heads
     width = heads * (config.get("head_dim") or base.hidden // base.heads)
@@ -403,8 +403,8 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
         value = next((config[key] for key in keys if isinstance(config.get(key), int)), 0)
         if value < 1:
             raise ParameterError(
-                f"{operator}: the configuration of {name!r} lacks {' or '.join(keys)}, which the plan of its memory needs. Use "
-                "an encoder whose config.json has it, or pass a function that runs the model"
+                f"{operator}: the configuration of {name!r} lacks {' or '.join(keys)}, without which the memory that it "
+                "needs cannot be estimated. Use an encoder whose config.json has it, or pass a function that runs the model"
             )
         found[size] = value
     return found

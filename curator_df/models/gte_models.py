@@ -64,8 +64,9 @@ def gte_config(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         other.append(f"rope_scaling={scaling!r}")
     if other:
         raise ParameterError(
-            f"the model {name!r} is of the kind 'new' with {' and '.join(other)}, which GTE of transformers does not have. If it "
-            "comes with code that you trust, use cdf.model(..., trust_remote_code=True)"
+            f"the model {name!r} has model_type='new' in its config.json, with {' and '.join(other)}, which the GTE classes "
+            "of transformers do not support. If it comes with code that you trust, use cdf.model(..., "
+            "trust_remote_code=True)"
         )
     made = {key: config[key] for key in _KEPT if key in config}
     return {**made, "model_type": KIND, "rope_parameters": _rope(config, scaling)}

@@ -86,8 +86,9 @@ class Weights:
         files = self._model.files
         if files.kind not in transformers.models.auto.configuration_auto.CONFIG_MAPPING and not files.runs_code:
             raise ParameterError(
-                f"the model {files.name!r} is of the kind {files.kind!r}, which transformers {transformers.__version__} does not "
-                "have. If it comes with code that you trust, use cdf.model(..., trust_remote_code=True), and every worker runs it"
+                f"the model {files.name!r} is of the kind {files.kind!r}, which transformers {transformers.__version__} does "
+                "not have. If it comes with code that you trust, use cdf.model(..., trust_remote_code=True). Every worker "
+                "then runs that code"
             )
         given |= _config_of(transformers, files, folder)
         classifies = self._model.head == "classes"

@@ -233,8 +233,8 @@ def _by_value(operator: str, parameter: str, given: Any, by: str | None) -> dict
 def _two_bounds(operator: str, given: Any) -> tuple[float, float]:
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
         raise ParameterError(
-            f"{operator}: buckets={given!r} must be two numbers: the perplexity at which the head ends, and the one at which the "
-            "tail begins"
+            f"{operator}: buckets={given!r} must be two perplexities in ascending order, such as (300, 1000). Texts below "
+            "the first are the head (most like the texts of the language model), and texts from the second on are the tail"
         )
     for bound in given:
         require_number(operator, "buckets", bound)

@@ -249,7 +249,8 @@ def test_a_worker_downloads_the_commit_of_a_language_model(tmp_path, monkeypatch
 
 def test_a_name_that_is_none_is_corrected(tmp_path, monkeypatch):
     with pytest.raises(
-        cdf.errors.ParameterError, match=r"'FINEWEB_EDUU' is not a classifier.*Did you mean 'FINEWEB_EDU'"
+        cdf.errors.ParameterError,
+        match=r"'FINEWEB_EDUU' is neither the name of a classifier.*Did you mean 'FINEWEB_EDU'",
     ):
         computed("FINEWEB_EDUU")
     monkeypatch.chdir(tmp_path)

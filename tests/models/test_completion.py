@@ -163,7 +163,7 @@ def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):
 
 def test_a_large_answer_is_refused(server, tmp_path, monkeypatch):
     monkeypatch.setattr(completion_calls, "MOST_ANSWER_BYTES", 1_000)
-    with pytest.raises(NoAnswerError, match="more than 1 kB, which is not read"):
+    with pytest.raises(NoAnswerError, match="larger than the limit of 1 kB"):
         answers(ask(server, tmp_path, ["x" * 2_000]))
 
 
@@ -185,7 +185,7 @@ def test_waits_double_up_to_a_bound(monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"prompt": "nothing"}, "must have columns"),
+        ({"prompt": "nothing"}, "must have at least one column"),
         ({"prompt": "{text"}, "cannot be parsed"),
         ({"prompt": "{text:>10}"}, "Remove format specifications"),
         ({"prompt": "{other}"}, "other"),

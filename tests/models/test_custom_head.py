@@ -163,5 +163,5 @@ def test_few_examples_and_unlikely_tasks_are_none():
 def test_models_of_another_kind_are_refused(prompts, quality):
     with pytest.raises(errors.ParameterError, match="not a prompt task model"):
         table().pipe(cdf.add_prompt_scores, model=cdf.model(quality, max_tokens=64))
-    with pytest.raises(errors.ParameterError, match="8 questions at once"):
+    with pytest.raises(errors.ParameterError, match="8 separate outputs"):
         table().pipe(cdf.add_class, prompts)

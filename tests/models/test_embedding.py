@@ -273,7 +273,7 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
     ("made", "said"),
     [
         (lambda texts: [1], r"\(1, 2\).*shape \(1,\)"),
-        (lambda texts: "ab", "not an array"),
+        (lambda texts: "ab", "cannot be converted to an array"),
         (lambda texts: None, "shape"),
     ],
 )

@@ -154,5 +154,7 @@ def test_its_settings_are_those_of_gte(tmp_path):
 )
 def test_a_setting_that_gte_lacks_is_named(setting, said, tmp_path):
     folder = write_new(tmp_path / "model", **setting)
-    with pytest.raises(errors.ParameterError, match=rf"of the kind 'new' with {said}.*trust_remote_code=True"):
+    with pytest.raises(
+        errors.ParameterError, match=rf"model_type='new' in its config\.json, with {said}.*trust_remote_code=True"
+    ):
         find_model("add_class", folder)

@@ -165,7 +165,7 @@ def test_the_receipt_counts_rows_without_a_perplexity(tmp_path):
         ({"model": {"en": BINARY}}, ParameterError, "model= is a mapping, so by= must name the column"),
         ({"model": BINARY, "by": "text"}, ParameterError, "must be a dict with an entry for each value of that column"),
         ({"model": BINARY, "by": "langage"}, ColumnError, "langage"),
-        ({"model": BINARY, "buckets": (3,)}, ParameterError, "must be two numbers: the perplexity"),
+        ({"model": BINARY, "buckets": (3,)}, ParameterError, "must be two perplexities in ascending order"),
         ({"model": BINARY, "buckets": (3, 2)}, ParameterError, "in ascending order"),
         ({"model": BINARY, "into": "text"}, ColumnError, "text"),
         ({"model": {"a": BINARY}, "by": "text", "buckets": {"b": (1, 2)}}, ParameterError, "the same keys as model="),

@@ -296,7 +296,7 @@ def test_a_pipeline_that_is_not_there_is_an_error(folder, tmp_path):
 
 def test_what_has_no_price_or_no_label_is_refused(folder, tmp_path):
     with pytest.raises(
-        ParameterError, match=r"cannot find ORGANIZATION\. .* The labels of this one are GPE, MONEY, PERSON"
+        ParameterError, match=r"does not detect ORGANIZATION\. .* The labels of this one are GPE, MONEY, PERSON"
     ):
         cdf.presidio(model=folder, entities=("ORGANIZATION", "PERSON"))
     assert cdf.presidio(model=folder, entities="DATE_TIME").entities == ("DATE_TIME",)  # has an expression too

@@ -28,8 +28,8 @@ def cluster():
         ([0.1, "0.2"], "eps='0.2' must be a number, not str"),
         ([0.1, None], "eps=None must be a number, not NoneType"),
         ([True], "eps=True must be a number, not bool"),
-        (float("nan"), "eps=nan must be from 0 to below 1"),
-        ([0.1, np.float32(2)], r"eps=.*2\.0\)? must be from 0 to below 1"),
+        (float("nan"), "eps=nan must be at least 0 and less than 1"),
+        ([0.1, np.float32(2)], r"eps=.*2\.0\)? must be at least 0 and less than 1"),
     ],
     ids=repr,
 )

@@ -464,7 +464,10 @@ def named(value: Any) -> Any:
     if entry is None:
         names = [name for name in __all__ if name != "Classifier"]
         hint = did_you_mean(value, names) or f" The classifiers are: {', '.join(names)}"
-        raise ParameterError(f"{value!r} is not a classifier of cdf.classifiers, or a file or folder.{hint}")
+        raise ParameterError(
+            f"{value!r} is neither the name of a classifier in curator_df.classifiers nor an existing file or folder. "
+            f"Correct it.{hint}"
+        )
     return entry
 
 

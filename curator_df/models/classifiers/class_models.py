@@ -329,7 +329,8 @@ def _of_files(
     widths = (len(model.files.classes),) if model.files.layers is None else model.files.layers.widths
     if len(widths) > 1:
         raise ParameterError(
-            f"{operator}: {name!r} answers {len(widths)} questions at once. Use it with add_prompt_scores"
+            f"{operator}: {name!r} has {len(widths)} separate outputs, each with its own classes, but this operator reads "
+            "only one. Use the model with add_prompt_scores"
         )
     clip = None
     if entry is not None:

@@ -407,7 +407,7 @@ class Caller:
                 content += piece
                 if len(content) > MOST_ANSWER_BYTES:
                     raise NoAnswerError(
-                        f"{self.server.base_url} sent an answer of more than {show_size(MOST_ANSWER_BYTES)}, which is not read. "
+                        f"{self.server.base_url} sent an answer larger than the limit of {show_size(MOST_ANSWER_BYTES)}. "
                         "Lower max_tokens=, or check that base_url= is the server of a model"
                     )
             return response.status_code, response.headers, bytes(content)

@@ -299,7 +299,7 @@ def _columns(operator: str, prompt: str) -> tuple[str, ...]:
     names = [name for _, name, _, _ in parts if name is not None]
     if not names or any(not name or form or convert for _, name, form, convert in parts if name is not None):
         raise ParameterError(
-            f"{operator}: prompt={prompt!r} must have columns in braces without anything else, such as '{{text}}'. Remove "
-            "format specifications, and write {{ and }} for literal braces"
+            f"{operator}: prompt={prompt!r} must have at least one column in braces, with nothing in them but its name, such "
+            "as '{text}'. Remove format specifications, and write {{ and }} for literal braces"
         )
     return tuple(dict.fromkeys(names))

@@ -60,9 +60,9 @@ def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if beyond := [kind for kind in kinds if kind not in APPLIED]:
         raise ParameterError(
-            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling, which is not supported. For vectors without "
-            "this layer, which differ from the model's own, use pooling='mean' or pooling='cls'. For its own, pass a function "
-            "that runs the model as model="
+            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling, which is not supported. Use "
+            "pooling='mean' or pooling='cls' for vectors without this layer, which differ from the model's own. To get its "
+            "own vectors, set model= to a function that runs the model"
         )
     if not (folder / CONFIG).is_file():
         return "mean"

@@ -447,7 +447,7 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
     for one in eps:
         require_number(operator, "eps", one)
         if not 0 <= one < 1:
-            raise ParameterError(f"{operator}: eps={one!r} must be from 0 to below 1")
+            raise ParameterError(f"{operator}: eps={one!r} must be at least 0 and less than 1")
     return tuple(sorted({float(one) for one in eps}))
 
 

@@ -263,7 +263,7 @@ def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
     can_find = {LABELS[label] for label in labels if label in LABELS}
     if lacking := [each for each in entities if each not in RECOGNIZERS and each not in can_find]:
         raise ParameterError(
-            f"presidio: the pipeline {name!r} cannot find {' or '.join(lacking)}. Remove this from entities=, or use "
+            f"presidio: the pipeline {name!r} does not detect {' or '.join(lacking)}. Remove this from entities=, or use "
             f"another pipeline with model=. The labels of this one are {', '.join(sorted(labels)) or 'none'}"
         )
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -316,7 +316,7 @@ class LoadedPipeline:
         except (OSError, ValueError, KeyError, ImportError) as exc:
             raise CorruptFileError(
                 f"the spaCy pipeline {folder} cannot be loaded by this release of spaCy: {exc}. Install the release of the "
-                "pipeline for it, or copy the pipeline again"
+                "pipeline that matches this release of spaCy, or copy the pipeline again"
             ) from exc
         self.lock = threading.Lock()
 
