@@ -272,7 +272,10 @@ def dedup(
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
-        raise ParameterError(f"{' and '.join(given)} cannot be used with --exact: it compares whole texts")
+        raise ParameterError(
+            f"{' and '.join(given)} cannot be used with --exact, because --exact compares whole texts. Leave out one or the "
+            "other"
+        )
     if not exact and (normalize is not None or unit is not None):
         raise ParameterError("--normalize and --unit have an effect only with --exact. Add --exact, or leave them out")
     least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
@@ -405,7 +408,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         said = "it is a file, not a folder" if path.is_file() else exc.strerror or exc
-        raise ParameterError(f"the folder {str(path)!r} cannot be made: {said}. Name another folder") from exc
+        raise ParameterError(f"the folder {str(path)!r} cannot be created: {said}. Choose another folder") from exc
 
 
 @monitor_app.command(short_help="Configure and start Prometheus and Grafana.")

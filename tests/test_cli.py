@@ -262,14 +262,14 @@ def test_closed_standard_streams_change_no_exit_code(corpus, command, code, clos
     ("command", "said"),
     [
         ("monitor up --write-only --dir file", "ParameterError: The folder '{0}/file' cannot be written to"),
-        ("monitor up --write-only --dir d --port 0", "ParameterError: --port 0 is not the number of a port"),
+        ("monitor up --write-only --dir d --port 0", "ParameterError: --port 0 is not a valid port number"),
         (
             "monitor up --write-only --dir d --grafana-port 70000",
-            "ParameterError: --grafana-port 70000 is not the number",
+            "ParameterError: --grafana-port 70000 is not a valid port",
         ),
         ("monitor up --write-only --dir d --address a..b", "ParameterError: --address a..b is not an address or name"),
-        ("demo file", "ParameterError: the folder 'file' cannot be made: it is a file, not a folder. Name another"),
-        ("demo file/below", "ParameterError: the folder 'file/below' cannot be made: Not a directory. Name another"),
+        ("demo file", "ParameterError: the folder 'file' cannot be created: it is a file, not a folder. Choose"),
+        ("demo file/below", "ParameterError: the folder 'file/below' cannot be created: Not a directory. Choose"),
         ("explain in --memory 1e400", "ParameterError: --memory 1e400 is not a number of bytes"),
         ("explain in --memory MB", "ParameterError: --memory MB is not a number of bytes"),
     ],
@@ -494,7 +494,8 @@ def test_kernels_are_compiled_before_the_first_run(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*/*.nbc"))) == 2
     ended = CliRunner().invoke(cli.app, ["warm", "sort"])
     assert ended.exit_code == 2
-    assert "'sort' has no kernels. The operators with kernels are add_comment_ratio," in " ".join(ended.output.split())
+    said = " ".join(ended.output.split())
+    assert "'sort' has no kernels (functions to compile). The operators with kernels are add_comment_ratio," in said
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("explain", "IN", "--memory", "500MB")])

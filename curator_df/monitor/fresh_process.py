@@ -42,6 +42,7 @@ def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
         raise FreshProcessError(
-            f"the process that measures failed with exit status {done.returncode}. The end of its output:\n{said}"
+            "a separate process runs the table's steps on a sample of the rows, to measure them. It failed with exit status "
+            f"{done.returncode}. Correct the error at the end of its output:\n{said}"
         )
     return [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]

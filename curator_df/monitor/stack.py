@@ -286,7 +286,7 @@ def require_addresses(stack: Stack) -> None:
     """Raise `ParameterError` if the two servers cannot listen at their address and ports."""
     for name, port in (("port", stack.prometheus_port), ("grafana_port", stack.grafana_port)):
         if not 0 < port < 65_536:
-            raise ParameterError(f"{name}={port} is not the number of a port. Use one from 1 to 65535")
+            raise ParameterError(f"{name}={port} is not a valid port number. Use one from 1 to 65535")
     if stack.prometheus_port == stack.grafana_port:
         raise ParameterError(
             f"port={stack.prometheus_port} and grafana_port={stack.grafana_port} are the same. Use a port for each server"

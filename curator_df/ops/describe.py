@@ -159,7 +159,8 @@ def _kernel(table: Any, by: str | None, text: str, tokens: str | None) -> BlockK
             raise _not_groupable(by, table.dtypes[by])
         if by in (*SUMS, *SHARES, *LENGTHS):
             raise ParameterError(
-                f"{OPERATOR}: by={by!r} is the name of a figure of the result. Rename the column first"
+                f"{OPERATOR}: by={by!r} is also the name of a column that the result adds. Rename the column of the table "
+                "first"
             )
     if tokens is not None:
         require_token_column(table, OPERATOR, tokens)

@@ -180,8 +180,8 @@ def _of_call(
     except PlanKnown as known:
         return known.plan, known.programs
     raise ParameterError(
-        f"explain: {name} with these arguments starts no run, so there is nothing to plan. Pass a table that it would have "
-        "to compute"
+        f"explain: {name} with these arguments starts no run, because it has nothing to compute. Pass a table that is not "
+        "computed yet, such as one that read_parquet returns"
     )
 
 

@@ -298,16 +298,22 @@ def _weights_of(operator: str, given: Any, options: dict[str, Any] | None) -> Ng
             try:
                 table = pq.read_table(file).to_pandas()
             except pa.ArrowInvalid as exc:
-                raise InputError(f"{operator}: {name!r} is not a Parquet file: {exc}") from exc
+                raise InputError(
+                    f"{operator}: {name!r} is not a Parquet file: {exc}. Pass a Parquet file with the table that "
+                    "describe_importance returned"
+                ) from exc
         name = repr(name)
     missing = [column for column in ("bucket", "log_weight") if column not in table.columns]
     if missing or not 1 < len(table) <= MOST_BUCKETS:
         what = f"no column {missing[0]!r}" if missing else f"{len(table):,} rows"
-        raise InputError(f"{operator}: {name} has {what}, so it is not one that describe_importance returned")
+        raise InputError(
+            f"{operator}: {name} has {what}, so it is not a table that describe_importance returned. Pass the table that it "
+            "returned, unchanged"
+        )
     weights = np.ascontiguousarray(table["log_weight"], dtype=np.float64)
     if not np.array_equal(table["bucket"], np.arange(len(table))) or not np.isfinite(weights).all():
         raise InputError(
-            f"{operator}: the rows of {name} are not those that describe_importance returned: one for each bucket, in order, "
-            "with a finite weight"
+            f"{operator}: {name} must have one row for each bucket, in order, with a finite weight. Pass the table that "
+            "describe_importance returned, unchanged"
         )
     return NgramWeights(hashlib.blake2b(weights.tobytes(), digest_size=16).hexdigest(), weights)

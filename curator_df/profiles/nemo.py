@@ -289,8 +289,8 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
     if found is None:
         known = ", ".join(map(repr, sorted(extensions))) if extensions else "none"
         raise ParameterError(
-            f"nemo_per_extension: the file {table!r} has no row for the extension {extension!r} of {language!r}. Use "
-            f"another table=, or one of its extensions of this language: {known}"
+            f"nemo_per_extension: the file {table!r} has no row for the extension {extension!r} of {language!r}. Use another "
+            f"table=, or an extension that the table has for this language: {known}"
         )
     return found
 

@@ -98,7 +98,8 @@ class Recipe:
             if "on_existing" not in inspect.signature(steps()[name]).parameters:
                 way = f"Leave it out: the last step is {name}, which has no such option"
             raise ParameterError(
-                f"on_existing={on_existing!r} is an option of the writer, but the recipe {self.name} has no write:. {way}"
+                f"on_existing={on_existing!r} is an option of the writer, but the recipe {self.name} has no section write. "
+                f"{way}"
             )
         with self.cluster():
             result, self._prepared = self.table() if self._prepared is None else self._prepared, None

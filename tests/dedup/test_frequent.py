@@ -235,7 +235,7 @@ def test_a_plan_says_that_shingles_are_counted_and_what_memory_that_takes(tmp_pa
 def test_exact_counts_that_the_disk_cannot_hold_are_refused_before_they_are_written(tmp_path, monkeypatch):
     monkeypatch.setattr(Folder, "free_bytes", lambda _: 15_999)
     with pytest.raises(
-        errors.DiskFullError, match=r"needs up to 16.* for temporary files.*Use a larger ignore_common="
+        errors.DiskFullError, match=r"needs up to 16.* for temporary files.* use a larger ignore_common="
     ):
         frequent.require_room_for_counts(1_000, Folder(str(tmp_path)))
     frequent.require_room_for_counts(999, Folder(str(tmp_path)))

@@ -115,7 +115,7 @@ def test_kinds_of_rows_of_one_table_are_mixed_by_a_column(cluster, tmp_path):
     assert mixed["kind"].value_counts()["high"] == 600
     assert 100 < mixed["kind"].value_counts()["low"] < 200
     assert mixed["kind"].notna().all()
-    with pytest.raises(errors.ParameterError, match=r"has the value None, for which .*It names 'high'"):
+    with pytest.raises(errors.ParameterError, match=r"has the value None, which is not in .*These have 'high'"):
         cdf.blend(docs, tmp_path / "other", column="kind", epochs={"high": 2, "low": 0.5})
 
 
@@ -150,7 +150,7 @@ def test_weights_of_kinds_and_a_number_of_rows_do_not_depend_on_the_blocks(clust
     counts = found[0]["kind"].value_counts()
     assert abs(counts["high"] - 1_500) < 4 * 23  # of 1,000: each once, and a half of them twice
     assert abs(counts["low"] - 500) < 4 * 20  # of 2,000
-    with pytest.raises(errors.ParameterError, match=r"has the value None, for which .*It names 'high'"):
+    with pytest.raises(errors.ParameterError, match=r"has the value None, which is not in .*These have 'high'"):
         cdf.blend(docs, tmp_path / "other", column="kind", weights={"high": 2, "low": 0.5})
     with pytest.raises(errors.ParameterError, match="a share to 'best', which has no rows"):
         cdf.blend(docs, tmp_path / "none", column="kind", weights={**weights, "best": 1})
@@ -592,5 +592,5 @@ def test_a_blend_without_a_folder_is_kept_until_the_cluster_closes(tmp_path):
         assert len(other.compute()) == 57
         assert len(mixed.compute()) == 48
         session.workdir = None
-        with pytest.raises(errors.ParameterError, match=r"has no folder for temporary files\. Set path="):
+        with pytest.raises(errors.ParameterError, match=r"has no folder for temporary files\. Pass path="):
             cdf.blend(tables, epochs={"a": 1, "b": 2})

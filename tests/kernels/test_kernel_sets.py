@@ -103,7 +103,7 @@ def test_what_the_command_compiles():
     assert kernels_to_warm(["describe_domains"], is_all=False) == (*EVERY_RUN, *kernel_sets.CONTENT)
     assert set(kernel_sets.JSON_LINES) < set(kernels_to_warm([], is_all=False)) < set(COMPILE_SECONDS)
     with pytest.raises(
-        ParameterError, match=r"'sort' has no kernels\. The operators with kernels are add_comment_ratio, "
+        ParameterError, match=r"'sort' has no kernels .*\. The operators with kernels are add_comment_ratio, "
     ):
         kernels_to_warm(["sort"], is_all=False)
     with pytest.raises(ParameterError, match="leave out either --all or the operators"):

@@ -73,7 +73,7 @@ def test_marks_and_lines_are_those_of_the_text_and_words_are_tokens():
 
 
 def test_metrics_that_have_words_of_their_own_are_refused():
-    with pytest.raises(ParameterError, match="words='datatrove' is not defined for mean_word_length"):
+    with pytest.raises(ParameterError, match="words='datatrove' cannot be used for mean_word_length"):
         Profile("ours", "1", "example", (Rule("mean_word_length", ">=", 3, "short"),), words="datatrove")
     with pytest.raises(ParameterError, match="nemo_top_2_gram_character_ratio"):
         NEMO_ENGLISH.replace(words="datatrove")

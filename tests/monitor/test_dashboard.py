@@ -72,9 +72,9 @@ def test_every_expression_asks_for_the_sessions_that_are_chosen():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"prometheus_port": 0}, "port=0 is not the number of a port. Use one from 1 to 65535"),
-        ({"prometheus_port": 99_999_999}, "port=99999999 is not the number of a port"),
-        ({"grafana_port": -1}, "grafana_port=-1 is not the number of a port"),
+        ({"prometheus_port": 0}, "port=0 is not a valid port number. Use one from 1 to 65535"),
+        ({"prometheus_port": 99_999_999}, "port=99999999 is not a valid port number"),
+        ({"grafana_port": -1}, "grafana_port=-1 is not a valid port number"),
         ({"prometheus_port": 3000}, "port=3000 and grafana_port=3000 are the same"),
         ({"address": "no such host"}, "address='no such host' is not an address or name of this machine"),
         ({"address": "300.1.1.1.1"}, "is not an address or name of this machine"),

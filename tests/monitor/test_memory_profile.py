@@ -97,7 +97,7 @@ def test_the_lines_that_hold_most_are_told(profile):
 
 def test_an_operator_that_raises_says_what_it_said(sample):
     with pytest.raises(
-        cdf.errors.OperatorError, match=r"(?s)the process that measures failed with exit status 1.*on the sample"
+        cdf.errors.OperatorError, match=r"(?s)a separate process .* It failed with exit status 1.*on the sample"
     ):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, fails), sample)
 

@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said(monkeypatch):
         cdf.describe(docs, by="language")
     with pytest.raises(errors.SchemaError, match="token_column='group' must be a column of integers"):
         cdf.describe(docs, token_column="group")
-    with pytest.raises(errors.ParameterError, match="by='rows' is the name of a figure of the result"):
+    with pytest.raises(errors.ParameterError, match="by='rows' is also the name of a column that the result adds"):
         cdf.describe(docs.assign(rows=1), by="rows")
     monkeypatch.setattr(module, "MOST_GROUPS", 2)
     with pytest.raises(errors.ParameterError, match=r"more than 2 different values \(3 so far\)"):

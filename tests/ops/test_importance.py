@@ -145,7 +145,7 @@ def test_what_is_not_a_table_of_weights_is_refused(tmp_path):
     for wrong, message in (
         (found.drop(columns="log_weight"), "the table has no column 'log_weight'"),
         (found[:1], "the table has 1 rows"),
-        (found[::-1], "the rows of the table are not those that describe_importance returned"),
+        (found[::-1], "the table must have one row for each bucket, in order"),
         (found.assign(log_weight=np.inf), "with a finite weight"),
     ):
         with pytest.raises(InputError, match=message):

@@ -222,7 +222,7 @@ def test_what_cannot_be_joined_rightly_is_an_error(tmp_path, monkeypatch, cluste
     refused(
         changed("apart", (39, {"id": "doc 0"})),
         tmp_path / "1",
-        r"begins at .*00\.jsonl offset 0, and rows of other documents",
+        r"begins at .*00\.jsonl offset 0, but rows of other documents",
     )
     refused(changed("order", (1, {"segment_id": 0})), tmp_path / "2", "'doc 0' has segment 0 after segment 0")
     across = (20, {"id": "doc 9", "segment_id": 1})  # the first row of the second file

@@ -122,7 +122,7 @@ def test_what_cannot_be_keys_is_refused_at_once(tmp_path, old_and_new):
         new.curate.drop_exact_duplicates(against=old[["id"]])
     with pytest.raises(errors.ParameterError, match="inside"):
         kept(new.curate.drop_exact_duplicates(keep_keys=tmp_path / "out/keys"), tmp_path / "out")
-    with pytest.raises(errors.ParameterError, match="groups= are known already"):
+    with pytest.raises(errors.ParameterError, match="groups= already says which rows are duplicates"):
         new.curate.drop_exact_duplicates(against=old, groups=tmp_path)
 
 

@@ -283,7 +283,7 @@ def test_a_page_of_tags_alone_fails_where_it_needs_more_memory_than_planned():
         ({"stop_words": "German"}, "stop_words= is an option of justext"),
         ({"output": "markdown"}, "output='markdown' is made by trafilatura only"),
         ({"extractor": ("trafilatura", "justext"), "output": "markdown"}, "names justext, which returns plain text"),
-        ({"extractor_into": "by"}, "extractor_into='by' needs several extractors"),
+        ({"extractor_into": "by"}, "extractor_into='by' names the column for the extractor of each text"),
         ({"timeout_seconds": 0}, "timeout_seconds=0 is not from 0.01 to 3,600"),
         ({"min_chars": 1.5}, "min_chars=1.5 must be a whole number"),
     ],

@@ -65,7 +65,7 @@ def test_the_default_scheme_alone_follows_the_number_of_rows(monkeypatch, many):
 def test_a_changed_scheme_is_another():
     changed = cdf.minhash.FINEWEB.replace(num_bands=20)
     assert (changed.num_bands, changed.ngram_size, changed.name) == (20, 5, "custom")
-    with pytest.raises(ParameterError, match=r"'bands' is not a value of a scheme\. Did you mean 'num_bands'"):
+    with pytest.raises(ParameterError, match=r"a scheme has no parameter 'bands'\. Did you mean 'num_bands'"):
         cdf.minhash.FINEWEB.replace(bands=20)
 
 

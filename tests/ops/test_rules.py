@@ -67,9 +67,7 @@ def test_replace_lists_the_names_there_are():
         ParameterError, match=r"'ours' has no rule 'x'\. Its rules are: too_short \(word_count >= 3\), too_long"
     ):
         OURS.replace(x=1)
-    with pytest.raises(
-        ParameterError, match=r"several rules on 'word_count'\. Use the reason of one of them: too_short, too_long"
-    ):
+    with pytest.raises(ParameterError, match=r"several rules on 'word_count', .*, one of: too_short, too_long"):
         OURS.replace(word_count=1)
 
 

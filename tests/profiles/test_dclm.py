@@ -135,5 +135,5 @@ def test_a_share_is_judged_as_a_product_would_be():
 
 @pytest.mark.parametrize("profile", [DCLM_QUALITY, DCLM_REPETITION])
 def test_its_words_are_its_own(profile):
-    with pytest.raises(ParameterError, match=r"words='datatrove' is not defined for .*dclm_"):
+    with pytest.raises(ParameterError, match=r"words='datatrove' cannot be used for .*dclm_"):
         profile.replace(words="datatrove")

@@ -65,12 +65,12 @@ def test_what_the_table_does_not_keep_is_an_error(table, tmp_path):
         ("pyi", r"sets no limit for python files \.pyi, so all of them are kept\. Apply no profile"),
         (
             "rs",
-            r"no row for the extension 'rs' of 'python'\. Use another .* of this language: 'py', 'py3', 'pyc'",
+            r"no row for the extension 'rs' of 'python'\. Use another .* for this language: 'py', 'py3', 'pyc'",
         ),
     ):
         with pytest.raises(ParameterError, match=message):
             nemo_per_extension(table, language="python", extension=extension)
-    with pytest.raises(ParameterError, match="one of its extensions of this language: none"):
+    with pytest.raises(ParameterError, match="an extension that the table has for this language: none"):
         nemo_per_extension(table, language="Rust", extension="rs")
     with pytest.raises(InputError, match="cannot be read"):
         nemo_per_extension(tmp_path / "none.csv", language="python", extension="py")

@@ -242,7 +242,7 @@ def test_a_wrong_value_of_a_setting_names_the_setting():
 
 def test_on_existing_without_a_writer_is_refused():
     recipe = load(f"{READ}\nsteps:\n- checkpoint: {{path: kept}}\n")
-    said = r"on_existing='overwrite' is an option of the writer, but the recipe a\.yaml has no write:.*'checkpoint'"
+    said = r"on_existing='overwrite' is an option of the writer, but the recipe a\.yaml has no section write\..*'checkpoint'"
     with inline_cluster():
         with pytest.raises(ParameterError, match=said):
             recipe.run(on_existing="overwrite")

@@ -60,14 +60,15 @@ def side_branches(branches: Sequence[Branch]) -> list[Branch]:
             first = outputs.setdefault(side.appends_to, branch.sink.folder)
             if side.appends_to and first is not branch.sink.folder:
                 raise ParameterError(
-                    f"{step.name} with index= is in the chains of both {first.url} and {branch.sink.folder.url}, but a run "
-                    f"appends the rows of one output to the index {side.appends_to!r}. Write one output, and read it for the "
-                    "others"
+                    f"{first.url} and {branch.sink.folder.url} both have the rows of {step.name} with index=, but a run adds "
+                    f"the rows of only one output to the index {side.appends_to!r}. Write one output first, and read it to "
+                    "make the others"
                 )
             if side.appends_to and place + 1 < len(branch.program.steps):
                 raise ParameterError(
-                    f"{step.name} with index= is followed by {branch.program.steps[place + 1].name!r}: rows that a later "
-                    "step drops would be in the index, but not in the output. Move the drop to the end of the chain"
+                    f"{step.name} with index= must be the last step, but {branch.program.steps[place + 1].name!r} comes "
+                    f"after it: rows that a later step drops would be in the index, but not in the output. Move {step.name} "
+                    "to the end"
                 )
             before = replace(branch.program, steps=branch.program.steps[: place + 1])
             kernel, meta = side.kernel(before)
@@ -88,8 +89,8 @@ def require_appended(df: Any) -> None:
     """Raise `ParameterError` if Dask would compute an operation of a table that appends rows to an index: then none is."""
     if name := indexed_step(foreign_part(df.expr)):
         raise ParameterError(
-            f"{name} with index= is followed by an operation that Dask computes first, so that its rows would be in the output, "
-            "but not in the index. Move the drop to the end of the chain"
+            f"{name} with index= must be the last step, but an operation that Dask computes first comes after it: its rows "
+            f"would be in the output, but not in the index. Move {name} to the end"
         )
 
 

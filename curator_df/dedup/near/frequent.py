@@ -76,9 +76,9 @@ def require_room_for_counts(pairs: int, folder: Folder) -> None:
     if free is not None and free < needed:
         need, has = show_sizes(needed, free)
         raise DiskFullError(
-            f"drop_near_duplicates: counting the shingles that may be common needs up to {need} for temporary files, but only "
-            f"{has} are free in {folder.url}. Use a larger ignore_common=, so that fewer shingles have to be counted, free some "
-            "space, or set another workdir=, and repeat the call with on_existing='resume'"
+            "drop_near_duplicates: counting the shingles (runs of words or characters) that may be common needs up to "
+            f"{need} for temporary files, but only {has} are free in {folder.url}. Free some space, set another workdir=, or "
+            "use a larger ignore_common=, so that fewer shingles are counted. Then repeat the call with on_existing='resume'"
         )
 
 

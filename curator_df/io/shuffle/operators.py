@@ -200,8 +200,8 @@ def shuffled(
         require_storable(df, operator)
         if name := indexed_step(df.expr):
             raise ParameterError(
-                f"{operator}: the table ends with {name} with index=, and an index gets the rows of an output. Write the table "
-                "with write_parquet first, and pass what read_parquet returns"
+                f"{operator}: the last step of the table, {name} with index=, adds rows to an index only when the table is "
+                "written. Write the table with write_parquet first, and pass what read_parquet returns"
             )
     session = current_session()
     source = _planned(operator, chains, shares)
@@ -294,7 +294,7 @@ def _working_folder(operator: str, session: Session, source: ShuffledSource) -> 
     """Return the folder of an output without a path, which is the same for the same input and arguments."""
     if session.workdir is None:
         raise ParameterError(
-            f"{operator}: this cluster has no folder for temporary files. Set path=, the output folder, or connect to the "
+            f"{operator}: this cluster has no folder for temporary files. Pass path= (the output folder), or connect to the "
             "cluster with workdir="
         )
     return session.working(f"{operator}-{source.fingerprint[:16]}")

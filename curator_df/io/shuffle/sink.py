@@ -82,7 +82,7 @@ def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.in
     unknown = [value for value in found if value not in places]
     if unknown:
         raise ParameterError(
-            f"blend: the column {column!r} has the value {unknown[0]!r}, for which epochs= or weights= has no number. It names "
+            f"blend: the column {column!r} has the value {unknown[0]!r}, which is not in epochs= or weights=. These have "
             f"{', '.join(map(repr, names))}. Add a number for the value (0 leaves its rows out)"
         )
     return np.array([places[value] for value in found], dtype=np.int64)[codes]

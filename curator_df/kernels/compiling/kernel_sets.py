@@ -250,7 +250,8 @@ def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...
         if name not in OPERATORS:
             hint = did_you_mean(name, OPERATORS)
             raise ParameterError(
-                f"warm: {name!r} has no kernels.{hint} The operators with kernels are {', '.join(OPERATORS)}"
+                f"warm: {name!r} has no kernels (functions to compile).{hint} The operators with kernels are "
+                f"{', '.join(OPERATORS)}"
             )
     chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS, *TOKENS]
     return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))

@@ -227,8 +227,9 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
     others = [name for name in names if features_of([name]) & REPEAT_FEATURES or _counts_of(name) & _OWN_WORD_COUNTS]
     if others:
         raise ParameterError(
-            f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator, dolma and DCLM "
-            "define on other words. Use words='whitespace' for these metrics, in a separate profile or call"
+            f"{operator}: words={words!r} cannot be used for {', '.join(others)}, because NeMo Curator, dolma and DCLM "
+            "define these with another way to split a text into words. Use words='whitespace' for these metrics, in a "
+            "separate profile or call"
         )
 
 

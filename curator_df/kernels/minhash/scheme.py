@@ -100,7 +100,7 @@ class Scheme:
             names = self.__dataclass_fields__
             hint = did_you_mean(unknown[0], names)
             raise ParameterError(
-                f"Scheme.replace: {unknown[0]!r} is not a value of a scheme.{hint} The values are: {', '.join(names)}"
+                f"Scheme.replace: a scheme has no parameter {unknown[0]!r}.{hint} The parameters are: {', '.join(names)}"
             )
         return replace(self, **{"name": "custom", "source": "", **changes})
 

@@ -253,8 +253,8 @@ def remove_html(
     if extractors == ("resiliparse",):
         if extractor_into is not None:
             raise ParameterError(
-                f"remove_html: extractor_into={extractor_into!r} needs several extractors, because with one, all texts are "
-                "from it. Leave it out, or name several in extractor="
+                f"remove_html: extractor_into={extractor_into!r} names the column for the extractor of each text, which "
+                "needs several extractors. Leave it out, or name several in extractor="
             )
         return rewrite_texts(
             df,
@@ -324,8 +324,8 @@ def _within_limits(df: Any, text: str, settings: LimitedSettings, into: str | No
     if into is not None:
         if len(settings.extraction.extractors) == 1:
             raise ParameterError(
-                "remove_html: extractor_into= needs several extractors, because with one, all texts are from it. Leave it "
-                "out, or name several in extractor="
+                "remove_html: extractor_into= names the column for the extractor of each text, which needs several "
+                "extractors. Leave it out, or name several in extractor="
             )
         refuse_columns(df, "remove_html", into, parameter="extractor_into")
         meta = meta.assign(**{into: pd.Series(pd.array([], "string[pyarrow]"), index=meta.index)})

@@ -199,8 +199,8 @@ def _secret(key: str | bytes | None, replacement: Replacement) -> bytes:
     secret = key.encode() if isinstance(key, str) else key or b""
     if secret and replacement != "hash":
         raise ParameterError(
-            f"redact_pii: key= is the key of the hashes of replacement='hash', but replacement={replacement!r} makes none. "
-            "Leave key= out, or use replacement='hash'"
+            f"redact_pii: key= is used only with replacement='hash', but replacement is {replacement!r}. Leave key= out, or "
+            "use replacement='hash'"
         )
     if len(secret) > MAX_KEY_BYTES:
         raise ParameterError(

@@ -209,8 +209,8 @@ def drop_exact_duplicates(
         return _pending(df, "drop_exact_duplicates", subset, normalize, keep, count_into=count_into, more=more)
     if any(each is not None for each in (against, keep_keys, index)):
         raise ParameterError(
-            "drop_exact_duplicates: groups= are known already, so against=, keep_keys= and index= cannot be used with them. "
-            "Leave out groups=, or leave out the others"
+            "drop_exact_duplicates: groups= already says which rows are duplicates, so against=, keep_keys= and index= "
+            "cannot be used with it. Leave out groups=, or leave out the others"
         )
     given = _as_json(subset, normalize, keep)
     home, found = found_drops(groups, "drop_exact_duplicates")

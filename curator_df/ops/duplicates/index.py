@@ -133,7 +133,9 @@ class Index:
         """
         table = self._documents(self._state())
         if table is None:
-            raise InputError(f"the index {self.path!r} has no documents yet. Write a run with index= first")
+            raise InputError(
+                f"the index {self.path!r} has no documents yet. Drop duplicates with index= and write the output first"
+            )
         return table
 
     def remove(self, where: str) -> int:
@@ -396,8 +398,8 @@ def _object_in(folder: Folder, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(folder.read(name))
     except ValueError as exc:
         raise CorruptFileError(
-            f"{folder.path(name)}, a file of an index, is damaged: {exc}. Restore it from a copy, or make the index again in "
-            "another folder: write each output once more, in their order"
+            f"{folder.path(name)}, a file of an index, is damaged: {exc}. Restore it from a copy. If there is none, make "
+            "the index again: write each output of a run with it once more, in the same order, with an index in another folder"
         ) from exc
     return found
 

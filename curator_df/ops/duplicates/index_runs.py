@@ -187,14 +187,16 @@ class IndexUse:
         later = [name for name in self.index._names if own in self.index._base_of(name)["runs"]]
         if later:
             raise ParameterError(
-                f"on_existing='overwrite' would change run {own} of the index {self.index.path!r}, with which run {later[0]} was "
-                "decided. Remove its documents with index.remove(...), and write to another folder"
+                f"on_existing='overwrite' would replace the documents of run {own} in the index {self.index.path!r}, but the "
+                f"later run {later[0]} was already compared with them. Remove the documents of run {own} with "
+                "index.remove(...), and write to another folder"
             )
         removal = next((one["where"] for one in self.index._removals() if own in one["runs"]), None)
         if removal is not None:
             raise ParameterError(
-                f"on_existing='overwrite' would write run {own} of the index {self.index.path!r} again, to which the removal of "
-                f"{removal!r} applies, so that its new documents would be removed, too. Write to another folder"
+                f"on_existing='overwrite' would write run {own} of the index {self.index.path!r} again. The earlier removal "
+                f"of {removal!r} still applies to this run, so it would remove the new documents, too. Write to another "
+                "folder"
             )
 
     def _against(self, base: Base) -> Any:

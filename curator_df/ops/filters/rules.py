@@ -247,9 +247,9 @@ class Profile:
         splitting = [profile.words for profile in (self, other) if counts_words(profile.text_metrics)]
         if len(set(splitting)) > 1:
             raise ParameterError(
-                f"Profile {self.name!r} has words={self.words!r}, and {other.name!r} has words={other.words!r}: one pass splits "
-                f"a text in one way. Give both the same words, as with {other.name}.replace(words={self.words!r}), or apply the "
-                "profiles one after the other"
+                f"Profile {self.name!r} has words={self.words!r}, and {other.name!r} has words={other.words!r}, but one pass "
+                "can split a text into words in only one way. Give both the same words, as with "
+                f"{other.name}.replace(words={self.words!r}), or apply the profiles one after the other"
             )
         counting = [profile for profile in (self, other) if "stop_word_count" in profile.metrics]
         if len({profile.stop_words for profile in counting}) > 1:
@@ -274,7 +274,8 @@ class Profile:
             return reasons[0]
         if reasons:
             raise ParameterError(
-                f"profile {self.name!r} has several rules on {name!r}. Use the reason of one of them: {', '.join(reasons)}"
+                f"profile {self.name!r} has several rules on {name!r}, so this name does not say which one is meant. Name "
+                f"the rule by its reason instead, one of: {', '.join(reasons)}"
             )
         hint = did_you_mean(name, [rule.reason for rule in self.rules])
         raise ParameterError(

@@ -92,7 +92,10 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     if isinstance(predicate, str):
         require_expression("keep_where", df._meta, predicate)
     elif not callable(predicate):
-        raise ParameterError(f"keep_where needs a function of a block or an expression; found {predicate!r}")
+        raise ParameterError(
+            "keep_where needs an expression, such as 'score > 0.5', or a function that takes a block of rows (a DataFrame); "
+            f"found {predicate!r}"
+        )
     predicate = set_up("keep_where", predicate)
     kernel = BlockKernel(
         "keep_where",

@@ -283,10 +283,10 @@ class FoundDocuments:
             again = drops[drops[:, 0] != allowed]
             if len(again):
                 raise OperatorError(
-                    f"{OPERATOR}: the document of the row at {self._place(again[0, 0])} begins at "
-                    f"{self._place(again[0, 1])}, and rows of other documents are between. The segments of a document must "
-                    f"come one after the other, as split_documents leaves them. Call {OPERATOR} before steps that move "
-                    "rows, such as shuffle_rows, or correct IDs that several documents share"
+                    f"{OPERATOR}: the row at {self._place(again[0, 0])} belongs to the document that begins at "
+                    f"{self._place(again[0, 1])}, but rows of other documents lie between. The segments of a document must "
+                    f"come one after the other, as split_documents leaves them. Call {OPERATOR} before steps that move rows, "
+                    "such as shuffle_rows. If several documents have the same ID, correct the IDs"
                 )
 
     def _place(self, address: int) -> str:

@@ -173,7 +173,8 @@ def _times_of(df: Any, by: str, times: Mapping[str | None, float] | None, seed: 
     if times is None:
         if seed:
             raise ParameterError(
-                f"{OPERATOR}: seed={seed} has an effect only with times=, whose numbers need not be whole. Leave it out"
+                f"{OPERATOR}: seed={seed} has an effect only with times=, where it decides which rows are written once more "
+                "if a number is not whole, such as 1.5. Leave it out"
             )
         return None
     require_mapping(OPERATOR, "times", times)

@@ -41,8 +41,9 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
     for step in program.steps:
         if step.pending is not None or step.on_device:
             raise ExpressionError(
-                f"{operator}: single rows of the table are read again, but {step.name} can only process the whole table. "
-                "Write what comes before it with checkpoint(df, path), and find the duplicates in the table that it returns"
+                f"{operator} must read single rows of the table a second time, but {step.name} can only process the whole "
+                f"table. Write the table up to and including {step.name} with checkpoint(df, path), and use the table that "
+                "it returns"
             )
     wanted = np.unique(addresses)
     ranges = program.source.cut(PIECE_BYTES)
