@@ -20,7 +20,8 @@ import curator_df as cdf
 from curator_df.cluster.beside_start import beside_start
 from curator_df.core.runner.progress import Progress, progress_bar
 from curator_df.demo_corpus import ENOUGH_BYTES, FILE_OF_KIND, DemoCorpus, kept_corpus, read_corpus
-from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, JSON_LINES, UNICODE, WORDS
+from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, JSON_LINES, UNICODE
+from curator_df.kernels.metrics.counts import WORDS
 
 SHOWN_ROWS = 3
 """Number of rows of each kind that the demo shows."""
@@ -136,7 +137,7 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
         from curator_df.cluster.compiling import compile_kernels
     with _alive(console, "compiling kernels", has_bar=True):
         # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.
-        compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS])
+        compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS.kernels])
     console.print(f"Starting a cluster with a memory budget of {memory}...")
     with (
         _alive(console, "waiting for the worker processes"),

@@ -16,7 +16,6 @@ from numba import config, cuda
 from curator_df.kernels.device import measured
 from curator_df.kernels.device.signatures import text_hashes, text_signatures
 from curator_df.kernels.device.support import (
-    GROUPS,
     SIGNATURE_ROWS,
     Room,
     metrics_price,
@@ -24,6 +23,7 @@ from curator_df.kernels.device.support import (
 )
 from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
 from curator_df.kernels.metrics.catalog import METRICS, features_of
+from curator_df.kernels.metrics.counts import FAMILIES
 from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import SCHEMES, STOP_WORDS_OF_TEST
 from tests.gpu.simulator import take_turns
@@ -67,8 +67,8 @@ def few_of(texts, rows):
 def prices(texts):
     """Yield, for each kind of counts, what metrics of it hold at most, and the price that was said."""
     room = Room(span_rows=8, table_cells=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
-    for number, (group, _) in enumerate(GROUPS):
-        metrics = [name for name in METRICS if features_of([name]) & group]
+    for number, family in enumerate(FAMILIES):
+        metrics = [name for name in METRICS if features_of([name]) & family.features]
         with Allocations() as tables:
             measured.text_metrics(few_of(texts, 0), metrics, room)
         with Allocations() as counted:

@@ -12,8 +12,9 @@ import pytest
 from curator_df import profiles
 from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
-from curator_df.kernels.device.support import GROUPS, NORMALIZED_BYTES, require_device_metrics
+from curator_df.kernels.device.support import NORMALIZED_BYTES, require_device_metrics
 from curator_df.kernels.metrics.catalog import METRICS
+from curator_df.kernels.metrics.counts import FAMILIES
 from curator_df.kernels.metrics.measure import measure
 from curator_df.kernels.minhash.signatures import minhash_signatures
 from curator_df.kernels.rows.content_hash import column_hashes
@@ -135,9 +136,9 @@ def test_stop_words_of_any_list_are_those_of_the_cpu(texts, simulated):
 
 
 def test_metrics_hold_no_more_than_their_price(simulated):
-    for number in range(len(GROUPS)):
+    for number in range(len(FAMILIES)):
         held, known, price, tables = simulated[f"price_{number}"]
-        assert 0.5 * known < held <= price, GROUPS[number]
+        assert 0.5 * known < held <= price, FAMILIES[number]
         assert 0 < tables < DEVICE_FIXED_BYTES
 
 

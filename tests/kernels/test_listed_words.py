@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.metrics.counts import WORDS as WORD_FAMILY
 from curator_df.kernels.metrics.measure import measure, metric_kernels
 from curator_df.kernels.metrics.words.listed_words import word_list
 
@@ -38,9 +39,9 @@ def test_a_long_list_finds_each_of_its_words():
 
 
 def test_the_pass_is_asked_for_by_other_words_alone():
-    assert metric_kernels(["stop_word_count"]) == kernel_sets.WORDS
-    assert metric_kernels(["stop_word_count"], stop_words=("de",)) == kernel_sets.WORDS + kernel_sets.LISTED_WORDS
-    assert metric_kernels(["word_count"], stop_words=("de",)) == kernel_sets.WORDS
+    assert metric_kernels(["stop_word_count"]) == WORD_FAMILY.kernels
+    assert metric_kernels(["stop_word_count"], stop_words=("de",)) == WORD_FAMILY.kernels + kernel_sets.LISTED_WORDS
+    assert metric_kernels(["word_count"], stop_words=("de",)) == WORD_FAMILY.kernels
 
 
 @pytest.mark.parametrize("words", ["whitespace", "datatrove"])

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.english_tokens import spans as token_spans_module
 from curator_df.kernels.english_tokens.spans import token_spans
+from curator_df.kernels.metrics.counts import GRAMS, LINES, WORDS
 from curator_df.kernels.metrics.measure import measure, metric_kernels
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.ops.filters.rules import Profile, Rule
@@ -80,9 +80,9 @@ def test_metrics_that_have_words_of_their_own_are_refused():
 
 
 def test_the_kernels_of_words_are_compiled_when_words_are_read():
-    assert metric_kernels(["word_count"], "datatrove") == kernel_sets.WORDS + kernel_sets.TOKENS
-    assert metric_kernels(["duplicate_line_ratio"], "datatrove") == kernel_sets.LINES
-    assert metric_kernels(DATATROVE_GOPHER_REPETITION.metrics) == kernel_sets.LINES + kernel_sets.GRAMS
+    assert metric_kernels(["word_count"], "datatrove") == WORDS.token_kernels
+    assert metric_kernels(["duplicate_line_ratio"], "datatrove") == LINES.kernels
+    assert metric_kernels(DATATROVE_GOPHER_REPETITION.metrics) == LINES.kernels + GRAMS.kernels
 
 
 @pytest.mark.parametrize("piece", ["'", ")", ":)", "a@", "a.", "1.", "...x", "can't", "$", "5--", "("])

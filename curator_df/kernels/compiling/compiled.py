@@ -204,9 +204,14 @@ def _dispatchers() -> Any:
     return dispatchers
 
 
+def kernel_named(name: str) -> Any:
+    """Return the kernel that is named ``module.function``."""
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(f"curator_df.kernels.{module}"), function)
+
+
 def compile_named(names: Iterable[str]) -> Iterator[str]:
     """Compile or load kernels that are named ``module.function``; yield each name when it is done."""
     for name in names:
-        module, _, function = name.rpartition(".")
-        getattr(import_module(f"curator_df.kernels.{module}"), function).ready()
+        kernel_named(name).ready()
         yield name

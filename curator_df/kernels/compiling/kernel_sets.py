@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.metrics import counts
 from curator_df.suggestions import did_you_mean
 
 START_SECONDS = 3.0
@@ -126,19 +127,7 @@ C4_LINES = ("metrics.c4.c4_texts.copy_c4_lines",)
 PERSONAL_DATA = ("pii.scan.next_suspect",)
 SPLITTING = ("rows.segment_copy.find_segments", "rows.segment_copy.copy_pieces")
 JOINING = ("rows.segment_copy.begin_pieces", "rows.segment_copy.join_rows", *CONTENT)
-WORDS = ("metrics.words.word_counts.count_words_of_span",)
-LINES = ("metrics.lines.line_counts.count_lines_of_span",)
-GRAMS = ("metrics.ngrams.gram_counts.count_grams_of_span",)
-CHARACTERS = ("metrics.nemo.character_counts.count_characters_of_span",)
-WEB = ("metrics.nemo.nemo_line_counts.count_web_of_span",)
-REPEATS = ("metrics.ngrams.gram_repeats.count_repeats_of_span",)
-SENTENCES = ("metrics.lines.sentences.count_sentences_of_span",)
-SOURCE = ("metrics.source.source_metrics.count_source_of_span",)
 LISTED_WORDS = ("metrics.words.listed_words.count_listed_words_of_span",)
-TOKENS = ("english_tokens.spans.split_span",)
-TOKEN_SENTENCES = ("metrics.lines.text_sentences.count_sentences_of_lines",)
-DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
-C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
 FASTTEXT = ("fasttext.model_tables.index_entries", "fasttext.rank_labels.rank_labels_of_span")
 COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
 COVER = ("minhash.graphs.drop_neighbors",)
@@ -172,8 +161,8 @@ def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) 
 
 
 METRICS = (
-    *(WORDS + LINES + GRAMS + CHARACTERS + WEB + REPEATS + SENTENCES + SOURCE + LISTED_WORDS),
-    *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
+    *dict.fromkeys(kernel for family in counts.FAMILIES for kernel in family.kernels + family.token_kernels),
+    *LISTED_WORDS,
 )
 _ALL_NEAR = [
     near_duplicates(unit, use_64_bit_hash=use_64_bit_hash, compares_texts=True) + frequent_shingles(unit)
@@ -253,7 +242,11 @@ def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...
                 f"warm: {name!r} has no kernels (functions to compile).{hint} The operators with kernels are "
                 f"{', '.join(OPERATORS)}"
             )
-    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS, *TOKENS]
+    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [
+        *JSON_LINES,
+        *UNICODE,
+        *counts.WORDS.token_kernels,
+    ]
     return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))
 
 
@@ -262,7 +255,7 @@ def compile_seconds(kernels: Iterable[str]) -> float:
 
     Examples
     --------
-    >>> compile_seconds([]), compile_seconds(WORDS)
+    >>> compile_seconds([]), compile_seconds(counts.WORDS.kernels)
     (0.0, 4.2)
     """
     seconds = [COMPILE_SECONDS.get(kernel, 1.0) for kernel in kernels]

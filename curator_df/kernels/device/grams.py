@@ -82,7 +82,7 @@ def short_repeats_kernel(
     places: Any,
     counts: Any,
 ) -> None:
-    """Count `counts.REPEAT_COUNTS` in the same way; the last three columns are working memory."""
+    """Count the family `counts.REPEATS` in the same way; the last three columns are working memory."""
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
         row = rows[number]
@@ -136,7 +136,7 @@ def long_repeats_kernel(
     bit_places: Any,
     counts: Any,
 ) -> None:
-    """Count `counts.REPEAT_COUNTS` in the same way, also with a part of ``bits``; the last three columns are working memory."""
+    """Count the family `counts.REPEATS` in the same way, with a part of ``bits``; the last three columns are working memory."""
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
         row, window = rows[number], (sums[number], spans[number])

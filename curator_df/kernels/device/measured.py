@@ -20,34 +20,32 @@ from numba import cuda
 
 from curator_df.kernels.device.grams import count_grams_into
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
-from curator_df.kernels.device.support import GROUPS, WHOLE_ROOM, Room, columns_of
+from curator_df.kernels.device.support import WHOLE_ROOM, Room
 from curator_df.kernels.device.tables import count_in_tables
 from curator_df.kernels.device.texts import DeviceTexts
 from curator_df.kernels.metrics.catalog import METRICS, features_of
 from curator_df.kernels.metrics.counts import (
-    CHARACTER_FEATURES,
-    COUNT_DCLM_TEXT,
-    COUNT_MARKS,
-    COUNT_SENTENCES,
+    CHARACTERS,
     COUNT_STOP_WORDS,
-    DCLM_FEATURES,
-    GRAM_FEATURES,
+    DCLM_TEXT,
+    FAMILIES,
+    GRAMS,
     LONGEST_COUNTED_WORD,
-    REPEAT_FEATURES,
-    SOURCE_FEATURES,
+    REPEATS,
+    SENTENCES,
+    SOURCE,
     STOP_WORDS,
     WORD_COUNTS,
-    WORD_FEATURES,
+    WORDS,
+    CountFamily,
 )
 from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_text
 from curator_df.kernels.metrics.lines.sentences import text_sentence_count
-from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
+from curator_df.kernels.metrics.measure import class_tables
 from curator_df.kernels.metrics.nemo.character_counts import count_characters
 from curator_df.kernels.metrics.source.source_metrics import count_source
 from curator_df.kernels.metrics.words.listed_words import count_listed_words, longest_listed, word_list
 from curator_df.kernels.metrics.words.word_counts import count_words
-from curator_df.kernels.text.code_points import CodePointTable, word_byte_classes, word_classes
-from curator_df.kernels.text.word_break import word_break_byte_classes, word_break_classes
 
 KEEPS = (">=", "<=", ">", "<")
 """Comparisons, in the order of their numbers in `rule_kernel`."""
@@ -274,51 +272,40 @@ class _Counting:
         if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
             words = word_list(stop_words)
             self.listed = (to_device(words.data), to_device(words.offsets), to_device(words.slots))
-        self.words: tuple[Any, ...] = ()
-        if features & ~(CHARACTER_FEATURES | DCLM_FEATURES):
-            marks = "#." if features & COUNT_MARKS else ""
-            self.words = _classes(word_byte_classes(marks), word_classes())
-        if features & CHARACTER_FEATURES:
-            self.characters = _classes(character_byte_classes(), character_classes())
-        if features & DCLM_FEATURES:
-            self.breaks = _classes(word_break_byte_classes(), word_break_classes())
+        kinds = {family.classes for family in FAMILIES if features & family.features}
+        self.classes = {kind: tuple(map(to_device, class_tables(kind, features))) for kind in kinds}
 
     def counts(self, data: Any, offsets: Any) -> dict[str, tuple[Any, int]]:
         """Return, for each count, its array and column."""
         found: dict[str, tuple[Any, int]] = {}
         rows = len(offsets) - 1
-        for features, names in GROUPS:
-            if self.features & features:
-                counts = allocate((rows, columns_of(features)), np.int64)
-                self._count(features, data, offsets, counts)
-                found |= {name: (counts, column) for column, name in enumerate(names)}
+        for family in FAMILIES:
+            if self.features & family.features:
+                counts = allocate((rows, family.columns), np.int64)
+                self._count(family, data, offsets, counts)
+                found |= {name: (counts, column) for column, name in enumerate(family.counts)}
         return found
 
-    def _count(self, group: int, data: Any, offsets: Any, counts: Any) -> None:
-        launch = one_by_one(len(counts), self.room.threads)
-        if group == WORD_FEATURES:
-            words_kernel[launch](data, offsets, *self.words, self.features, counts)
+    def _count(self, family: CountFamily, data: Any, offsets: Any, counts: Any) -> None:
+        launch, classes = one_by_one(len(counts), self.room.threads), self.classes[family.classes]
+        if family is WORDS:
+            words_kernel[launch](data, offsets, *classes, self.features, counts)
             if self.listed:
                 seen = allocate((launch[0] * launch[1], len(self.listed[1]) - 1), np.int32)
-                listed_words_kernel[launch](data, offsets, *self.words, *self.listed, seen, _STOP_WORDS, counts)
-        elif group == CHARACTER_FEATURES:
+                listed_words_kernel[launch](data, offsets, *classes, *self.listed, seen, _STOP_WORDS, counts)
+        elif family is CHARACTERS:
             tallies = allocate((launch[0] * launch[1], LONGEST_COUNTED_WORD + 1), np.int32)
-            characters_kernel[launch](data, offsets, *self.characters, tallies, counts)
-        elif group == COUNT_DCLM_TEXT:
-            dclm_kernel[launch](data, offsets, *self.breaks, counts)
-        elif group in (GRAM_FEATURES, REPEAT_FEATURES):
-            count_grams_into((data, offsets, *self.words), group, self.features, self.room, counts)
-        elif group == SOURCE_FEATURES:
-            source_kernel[launch](data, offsets, *self.words, counts)
-        elif group == COUNT_SENTENCES:
-            sentences_kernel[launch](data, offsets, *self.words, counts)
+            characters_kernel[launch](data, offsets, *classes, tallies, counts)
+        elif family is DCLM_TEXT:
+            dclm_kernel[launch](data, offsets, *classes, counts)
+        elif family in (GRAMS, REPEATS):
+            count_grams_into((data, offsets, *classes), family.features, self.features, self.room, counts)
+        elif family is SOURCE:
+            source_kernel[launch](data, offsets, *classes, counts)
+        elif family is SENTENCES:
+            sentences_kernel[launch](data, offsets, *classes, counts)
         else:
-            classes = self.breaks if group & DCLM_FEATURES else self.words
-            count_in_tables((data, offsets, *classes), group, self.features, self.room, counts)
-
-
-def _classes(byte_classes: Any, table: CodePointTable) -> tuple[Any, ...]:
-    return to_device(byte_classes), to_device(table.page_of), to_device(table.pages)
+            count_in_tables((data, offsets, *classes), family.features, self.features, self.room, counts)
 
 
 def _put_values(name: str, counts: dict[str, tuple[Any, int]], values: Any) -> None:

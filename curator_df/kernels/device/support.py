@@ -9,65 +9,28 @@ from dataclasses import dataclass
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.metrics.catalog import METRICS, Words, features_of
 from curator_df.kernels.metrics.counts import (
-    C4_COUNTS,
     C4_FEATURES,
-    C4_UNPUNCTUATED_COUNTS,
-    CHARACTER_COUNTS,
-    CHARACTER_FEATURES,
+    COUNT_CHARACTERS,
     COUNT_DCLM_REPEATS,
-    COUNT_DCLM_TEXT,
-    COUNT_SENTENCES,
     COUNT_STOP_WORDS,
     COUNT_UNICODE_GRAMS,
-    DCLM_REPEAT_COUNTS,
-    DCLM_TEXT_COUNTS,
-    DOLMA_LINE_COUNTS,
+    FAMILIES,
     GRAM_FEATURES,
-    LENGTH_COUNTS,
-    LINE_COUNTS,
     LINE_FEATURES,
     LONGEST_COUNTED_WORD,
-    PARAGRAPH_COUNTS,
-    REPEAT_COUNTS,
     REPEAT_FEATURES,
-    REPEAT_WORK_COLUMNS,
-    REPEATED_GRAM_COUNTS,
-    SENTENCE_COUNTS,
     SHORT_TEXT_BYTES,
-    SOURCE_COUNTS,
-    SOURCE_FEATURES,
     STOP_WORDS,
-    TOP_GRAM_COUNTS,
-    UNICODE_GRAM_COUNTS,
     WEB_FEATURES,
-    WEB_LINE_COUNTS,
-    WEB_PARAGRAPH_COUNTS,
-    WORD_COUNTS,
-    WORD_FEATURES,
 )
 from curator_df.kernels.minhash.scheme import Scheme
 
-GROUPS = (
-    (WORD_FEATURES, WORD_COUNTS),
-    (LINE_FEATURES, LENGTH_COUNTS + LINE_COUNTS + PARAGRAPH_COUNTS),
-    (CHARACTER_FEATURES, CHARACTER_COUNTS),
-    (COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),
-    (SOURCE_FEATURES, SOURCE_COUNTS),
-    (GRAM_FEATURES, TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS),
-    (REPEAT_FEATURES, REPEAT_COUNTS),
-    (C4_FEATURES, C4_COUNTS + C4_UNPUNCTUATED_COUNTS),
-    (WEB_FEATURES, WEB_LINE_COUNTS + DOLMA_LINE_COUNTS + WEB_PARAGRAPH_COUNTS),
-    (COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),
-    (COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),
-    (COUNT_SENTENCES, SENTENCE_COUNTS),
-)
-"""Feature bits of the counts that are made together, with their names."""
 _WAY_OUT = "convert the table first with to_backend(df, 'pandas')"
 
 MOST_THREADS = 16_384
 """Threads of a launch in which each thread has a working array of its own. Not measured on a GPU."""
 SPAN_ROWS = 65_536
-"""Number of rows whose counts are held in each step: all groups together 71 MB."""
+"""Number of rows whose counts are held in each step: all families together 71 MB."""
 TABLE_CELLS = 1 << 26
 """Cells, of 4 bytes, of the tables of the texts processed together; more only for a text that needs more."""
 COLUMN_FACTOR = 0.9
@@ -122,11 +85,6 @@ WHOLE_ROOM = Room()
 """Working memory of an operator."""
 
 
-def columns_of(group: int) -> int:
-    """Return the columns of a group in an array of counts, by its feature bits."""
-    return len(dict(GROUPS)[group]) + (REPEAT_WORK_COLUMNS if group == REPEAT_FEATURES else 0)
-
-
 def metrics_price(
     names: Sequence[str], room: Room = WHOLE_ROOM, stop_words: tuple[str, ...] = STOP_WORDS
 ) -> tuple[float, int]:
@@ -138,19 +96,19 @@ def metrics_price(
     0.9
     """
     features, factor, fixed_bytes = features_of(names), COLUMN_FACTOR * -(-len(names) // 10), 0
-    for group, _ in GROUPS:
-        if features & group:
-            fixed_bytes += room.span_rows * 8 * columns_of(group)
-    # Groups are counted one after the other: the memory of one is released before the next.
-    factor += max(_room_factor(features & group, group) for group, _ in GROUPS)
-    most_bytes = max(_room_bytes(features & group, group, room) for group, _ in GROUPS)
+    for family in FAMILIES:
+        if features & family.features:
+            fixed_bytes += room.span_rows * 8 * family.columns
+    # Families are counted one after the other: the memory of one is released before the next.
+    factor += max(_room_factor(features & family.features, family.features) for family in FAMILIES)
+    most_bytes = max(_room_bytes(features & family.features, family.features, room) for family in FAMILIES)
     if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
         most_bytes = max(most_bytes, room.threads * len(stop_words) * 4)
     return factor, fixed_bytes + most_bytes
 
 
 def _room_factor(features: int, group: int) -> float:
-    """Return the working memory of some features of a group for a long text, as a multiple of its bytes."""
+    """Return the working memory of some features of a family for a long text, as a multiple of its bytes."""
     if not features:
         return 0.0
     if group & (GRAM_FEATURES | REPEAT_FEATURES):
@@ -159,10 +117,10 @@ def _room_factor(features: int, group: int) -> float:
 
 
 def _room_bytes(features: int, group: int, room: Room) -> int:
-    """Return the working memory of some features of a group."""
+    """Return the working memory of some features of a family."""
     if features and group in TABLE_FACTORS:  # which cells each text needs, where they begin, and these
         return room.span_rows * 16 + room.table_cells * 4
-    if features & CHARACTER_FEATURES:
+    if features & COUNT_CHARACTERS:
         return room.threads * (LONGEST_COUNTED_WORD + 1) * 4
     if not features & (GRAM_FEATURES | REPEAT_FEATURES):
         return 0

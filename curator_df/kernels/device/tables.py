@@ -205,14 +205,14 @@ _KERNELS = {
 
 
 def count_in_tables(texts: tuple[Any, ...], group: int, features: int, room: Room, counts: Any) -> None:
-    """Count a group of features.
+    """Count a family.
 
     Parameters
     ----------
     texts : tuple of device arrays
         Bytes, offsets, and the three tables of the classes of characters.
     group : int
-        Feature bits of one of `device_support.GROUPS`.
+        Feature bits of one of `counts.FAMILIES`.
     features : int
         Requested features of the group.
     room : Room

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the counts that the compiled passes make, and the feature bits that request them.
+"""Families of the counts that passes over a text make: names, the feature bits that request them, and their kernels.
 
-The metrics of the catalog (`metrics`) are these counts or quotients of them. One compiled function makes all counts of a
-group if any of them is requested.
+The metrics of the catalog (`metrics`) are these counts or quotients of them. A new family is one `CountFamily` in `FAMILIES`
+and the kernel that it names; on a GPU it also needs its kernel in `device.measured`.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Eight words of Rae et al. 2021 (Gopher), appendix A.1.1; case-sensitive, as in datatrove 0.10.0."""
@@ -150,15 +154,6 @@ DUPLICATE_GRAM_COUNTS = tuple(f"duplicate_{n}_gram_characters" for n in REPEATED
 REPEATED_LETTER_COUNTS = tuple(f"repeated_{n}_gram_letters" for n in REPEATED_GRAMS)
 GRAM_LETTER_COUNTS = tuple(f"all_{n}_gram_letters" for n in REPEATED_GRAMS)
 """Counts of all n-grams, which overlap."""
-REPEAT_COUNTS = (
-    *REMOVED_GRAM_COUNTS,
-    *TOP_LETTER_COUNTS,
-    *DUPLICATE_GRAM_COUNTS,
-    *REPEATED_LETTER_COUNTS,
-    *GRAM_LETTER_COUNTS,
-)
-REPEAT_WORK_COLUMNS = 3
-"""Number of working columns behind those of ``REPEAT_COUNTS``."""
 DCLM_TEXT_COUNTS = (
     "fasttext_words",
     "dclm_symbols",
@@ -193,71 +188,115 @@ SOURCE_COUNTS = (
 """Lines are separated by single line feeds, whatever they contain; their characters are all but line feeds."""
 SENTENCE_COUNTS = ("sentences",)
 
-COUNTS = (
-    *WORD_COUNTS,
-    *LENGTH_COUNTS,
-    *LINE_COUNTS,
-    *PARAGRAPH_COUNTS,
-    *TOP_GRAM_COUNTS,
-    *REPEATED_GRAM_COUNTS,
-    *C4_COUNTS,
-    *C4_UNPUNCTUATED_COUNTS,
-    *CHARACTER_COUNTS,
-    *WEB_LINE_COUNTS,
-    *DOLMA_LINE_COUNTS,
-    *WEB_PARAGRAPH_COUNTS,
-    *REPEAT_COUNTS,
-    *DCLM_TEXT_COUNTS,
-    *DCLM_REPEAT_COUNTS,
-    *UNICODE_GRAM_COUNTS,
-    *SOURCE_COUNTS,
-    *SENTENCE_COUNTS,
-)
-"""All counts, in the order of the columns that the compiled pass fills."""
-
-_FEATURE_OF_GROUP = (
-    (WORD_COUNTS, COUNT_WORDS),
-    (LENGTH_COUNTS, COUNT_LENGTH),
-    (LINE_COUNTS, COUNT_LINES),
-    (PARAGRAPH_COUNTS, COUNT_PARAGRAPHS),
-    (C4_COUNTS, COUNT_C4),
-    (C4_UNPUNCTUATED_COUNTS, COUNT_C4_UNPUNCTUATED),
-    (CHARACTER_COUNTS, COUNT_CHARACTERS),
-    (WEB_LINE_COUNTS, COUNT_WEB_LINES),
-    (DOLMA_LINE_COUNTS, COUNT_DOLMA_LINES),
-    (WEB_PARAGRAPH_COUNTS, COUNT_WEB_PARAGRAPHS),
-    (DCLM_TEXT_COUNTS, COUNT_DCLM_TEXT),
-    (DCLM_REPEAT_COUNTS, COUNT_DCLM_REPEATS),
-    (UNICODE_GRAM_COUNTS, COUNT_UNICODE_GRAMS),
-    (SOURCE_COUNTS, COUNT_SOURCE),
-    (SENTENCE_COUNTS, COUNT_SENTENCES),
-)
-_FIRST_FEATURE_OF_GRAMS = (
-    (TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS, COUNT_FIRST_GRAM),
-    (REMOVED_GRAM_COUNTS, COUNT_FIRST_REMOVED),
-    (TOP_LETTER_COUNTS, COUNT_FIRST_TOP_LETTERS),
-    (DUPLICATE_GRAM_COUNTS, COUNT_FIRST_DUPLICATE),
-    (REPEATED_LETTER_COUNTS, COUNT_FIRST_DUPLICATE),
-    (GRAM_LETTER_COUNTS, COUNT_FIRST_DUPLICATE),
-)
-_FEATURE_OF_COUNT = {
-    **{name: feature for names, feature in _FEATURE_OF_GROUP for name in names},
-    **{name: first << number for names, first in _FIRST_FEATURE_OF_GRAMS for number, name in enumerate(names)},
-    "stop_words": COUNT_WORDS | COUNT_STOP_WORDS,
-    "hashes": COUNT_WORDS | COUNT_MARKS,
-    "ellipses": COUNT_WORDS | COUNT_MARKS,
-}
+Classes = Literal["words", "characters", "word_breaks"]
+"""Kinds of tables in which a pass looks characters up."""
 
 
-WORD_FEATURES = COUNT_WORDS | COUNT_STOP_WORDS | COUNT_MARKS
-LINE_FEATURES = COUNT_LENGTH | COUNT_LINES | COUNT_PARAGRAPHS
-C4_FEATURES = COUNT_C4 | COUNT_C4_UNPUNCTUATED
-GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
-CHARACTER_FEATURES = COUNT_CHARACTERS
-WEB_FEATURES = COUNT_WEB_LINES | COUNT_DOLMA_LINES | COUNT_WEB_PARAGRAPHS
-DCLM_FEATURES = COUNT_DCLM_TEXT | COUNT_DCLM_REPEATS | COUNT_UNICODE_GRAMS
-SOURCE_FEATURES = COUNT_SOURCE
-REPEAT_FEATURES = COUNT_FIRST_REMOVED * ((1 << (2 * len(TOP_GRAMS) + len(REPEATED_GRAMS))) - 1)
+@dataclass(frozen=True)
+class CountFamily:
+    """Counts that one pass over a text makes together. Feature bits, columns and kernels follow from `FAMILIES`."""
+
+    parts: tuple[tuple[int, tuple[str, ...]], ...]
+    """Feature bit and names of each part, in the order of the columns. A count in several parts needs the bits of all."""
+    kernels: tuple[str, ...]
+    """Kernel that makes the counts in host memory (``module.function``). Several families may name the same."""
+    token_kernels: tuple[str, ...] = ()
+    """Kernels for datatrove's words; empty if the counts do not depend on how words are split."""
+    classes: Classes = "words"
+    """Tables in which the pass looks characters up."""
+    work_columns: int = 0
+    """Number of working columns behind those of the counts."""
+
+    @functools.cached_property
+    def features(self) -> int:
+        """Feature bits of all parts."""
+        return functools.reduce(operator.or_, (bit for bit, _ in self.parts))
+
+    @functools.cached_property
+    def counts(self) -> tuple[str, ...]:
+        """Names of the counts, in the order of their columns."""
+        return tuple(dict.fromkeys(name for _, names in self.parts for name in names))
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of an array that holds only these counts, working columns included."""
+        return len(self.counts) + self.work_columns
+
+
+def _one_bit_each(first: int, names: tuple[str, ...]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    return tuple((first << number, (name,)) for number, name in enumerate(names))
+
+
+_TOKENS = "english_tokens.spans.split_span"
+_SENTENCES_OF_TOKENS = "metrics.lines.text_sentences.count_sentences_of_lines"
+_WORDS = "metrics.words.word_counts.count_words_of_span"
+_GRAMS = "metrics.ngrams.gram_counts.count_grams_of_span"
+_C4 = "metrics.c4.c4_lines.count_c4_of_span"
+_DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
+
+WORDS = CountFamily(
+    ((COUNT_WORDS, WORD_COUNTS), (COUNT_STOP_WORDS, ("stop_words",)), (COUNT_MARKS, ("hashes", "ellipses"))),
+    (_WORDS,),
+    token_kernels=(_WORDS, _TOKENS),
+)
+LINES = CountFamily(
+    ((COUNT_LENGTH, LENGTH_COUNTS), (COUNT_LINES, LINE_COUNTS), (COUNT_PARAGRAPHS, PARAGRAPH_COUNTS)),
+    ("metrics.lines.line_counts.count_lines_of_span",),
+)
+GRAMS = CountFamily(
+    _one_bit_each(COUNT_FIRST_GRAM, TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS),
+    (_GRAMS,),
+    token_kernels=(_GRAMS, _TOKENS),
+)
+C4 = CountFamily(
+    ((COUNT_C4, C4_COUNTS), (COUNT_C4_UNPUNCTUATED, C4_UNPUNCTUATED_COUNTS)),
+    (_C4,),
+    token_kernels=(_C4, _TOKENS, _SENTENCES_OF_TOKENS, "metrics.c4.c4_texts.copy_c4_lines"),
+)
+CHARACTERS = CountFamily(
+    ((COUNT_CHARACTERS, CHARACTER_COUNTS),),
+    ("metrics.nemo.character_counts.count_characters_of_span",),
+    classes="characters",
+)
+WEB = CountFamily(
+    (
+        (COUNT_WEB_LINES, WEB_LINE_COUNTS),
+        (COUNT_DOLMA_LINES, DOLMA_LINE_COUNTS),
+        (COUNT_WEB_PARAGRAPHS, WEB_PARAGRAPH_COUNTS),
+    ),
+    ("metrics.nemo.nemo_line_counts.count_web_of_span",),
+)
+REPEATS = CountFamily(
+    (
+        *_one_bit_each(COUNT_FIRST_REMOVED, REMOVED_GRAM_COUNTS),
+        *_one_bit_each(COUNT_FIRST_TOP_LETTERS, TOP_LETTER_COUNTS),
+        *_one_bit_each(COUNT_FIRST_DUPLICATE, DUPLICATE_GRAM_COUNTS),
+        *_one_bit_each(COUNT_FIRST_DUPLICATE, REPEATED_LETTER_COUNTS),
+        *_one_bit_each(COUNT_FIRST_DUPLICATE, GRAM_LETTER_COUNTS),
+    ),
+    ("metrics.ngrams.gram_repeats.count_repeats_of_span",),
+    work_columns=3,
+)
+DCLM_TEXT = CountFamily(((COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),), _DCLM, classes="word_breaks")
+DCLM_REPEATS = CountFamily(((COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),), _DCLM, classes="word_breaks")
+UNICODE_GRAMS = CountFamily(((COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),), _DCLM, classes="word_breaks")
+SOURCE = CountFamily(((COUNT_SOURCE, SOURCE_COUNTS),), ("metrics.source.source_metrics.count_source_of_span",))
+SENTENCES = CountFamily(
+    ((COUNT_SENTENCES, SENTENCE_COUNTS),),
+    ("metrics.lines.sentences.count_sentences_of_span",),
+    token_kernels=(_TOKENS, _SENTENCES_OF_TOKENS),
+)
+
+FAMILIES = (
+    *(WORDS, LINES, GRAMS, C4, CHARACTERS, WEB, REPEATS, DCLM_TEXT, DCLM_REPEATS, UNICODE_GRAMS, SOURCE, SENTENCES),
+)
+"""Families in the order of their columns, in which the passes are made: a pass may overwrite the columns behind its own."""
+
+COUNTS = tuple(name for family in FAMILIES for name in family.counts)
+"""All counts, in the order of the columns that the passes fill."""
+
+WORD_FEATURES, LINE_FEATURES, GRAM_FEATURES = WORDS.features, LINES.features, GRAMS.features
+C4_FEATURES, WEB_FEATURES, REPEAT_FEATURES = C4.features, WEB.features, REPEATS.features
 
 
 def features_of_counts(names: Iterable[str]) -> int:
@@ -268,7 +307,8 @@ def features_of_counts(names: Iterable[str]) -> int:
     >>> features_of_counts(["words", "lines"]) == COUNT_WORDS | COUNT_LINES
     True
     """
-    features = 0
-    for name in names:
-        features |= _FEATURE_OF_COUNT[name]
+    wanted, features = set(names), 0
+    for family in FAMILIES:
+        for bit, counts in family.parts:
+            features |= 0 if wanted.isdisjoint(counts) else bit
     return features

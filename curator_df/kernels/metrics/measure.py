@@ -17,42 +17,32 @@ import pandas as pd
 from curator_df.arguments import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.compiling.compiled import kernel_named
 from curator_df.kernels.english_tokens.spans import BATCH_BYTES, token_spans
-from curator_df.kernels.metrics.c4.c4_lines import count_c4_of_span
 from curator_df.kernels.metrics.c4.c4_texts import token_sentences
 from curator_df.kernels.metrics.catalog import Words, features_of, metric_values, require_metrics, require_words
 from curator_df.kernels.metrics.counts import (
+    C4,
     C4_COUNTS,
     C4_FEATURES,
     C4_UNPUNCTUATED_COUNTS,
-    CHARACTER_FEATURES,
     COUNT_C4,
     COUNT_C4_UNPUNCTUATED,
     COUNT_MARKS,
     COUNT_SENTENCES,
     COUNT_STOP_WORDS,
     COUNTS,
-    DCLM_FEATURES,
+    FAMILIES,
     GRAM_FEATURES,
-    LINE_FEATURES,
-    REPEAT_FEATURES,
     SENTENCE_COUNTS,
-    SOURCE_FEATURES,
     STOP_WORDS,
-    WEB_FEATURES,
     WORD_FEATURES,
+    WORDS,
+    Classes,
 )
-from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_of_span
-from curator_df.kernels.metrics.lines.line_counts import count_lines_of_span
 from curator_df.kernels.metrics.lines.text_sentences import text_sentences
 from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
-from curator_df.kernels.metrics.nemo.character_counts import count_characters_of_span
-from curator_df.kernels.metrics.nemo.nemo_line_counts import count_web_of_span
-from curator_df.kernels.metrics.ngrams.gram_counts import count_grams_of_span
-from curator_df.kernels.metrics.ngrams.gram_repeats import count_repeats_of_span
-from curator_df.kernels.metrics.source.source_metrics import count_source_of_span
 from curator_df.kernels.metrics.words.listed_words import count_listed_words_of_span, word_list
-from curator_df.kernels.metrics.words.word_counts import count_words_of_span
 from curator_df.kernels.metrics.words.word_metrics import TEXT_COUNTS
 from curator_df.kernels.text.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
@@ -129,23 +119,15 @@ def metric_kernels(
 ) -> tuple[str, ...]:
     """Return the kernels that metrics need."""
     features, by_tokens = features_of(metrics), words == "datatrove"
-    needed = {
-        kernel_sets.WORDS: WORD_FEATURES,
-        kernel_sets.TOKENS: WORD_FEATURES | GRAM_FEATURES | C4_FEATURES | COUNT_SENTENCES if by_tokens else 0,
-        kernel_sets.TOKEN_SENTENCES: C4_FEATURES | COUNT_SENTENCES if by_tokens else 0,
-        kernel_sets.C4_LINES: C4_FEATURES if by_tokens else 0,
-        kernel_sets.SENTENCES: COUNT_SENTENCES if not by_tokens else 0,
-        kernel_sets.LINES: LINE_FEATURES,
-        kernel_sets.GRAMS: GRAM_FEATURES,
-        kernel_sets.C4: C4_FEATURES,
-        kernel_sets.CHARACTERS: CHARACTER_FEATURES,
-        kernel_sets.WEB: WEB_FEATURES,
-        kernel_sets.REPEATS: REPEAT_FEATURES,
-        kernel_sets.DCLM: DCLM_FEATURES,
-        kernel_sets.SOURCE: SOURCE_FEATURES,
-        kernel_sets.LISTED_WORDS: COUNT_STOP_WORDS if stop_words != STOP_WORDS else 0,
-    }
-    return tuple(kernel for kernels, wanted in needed.items() if features & wanted for kernel in kernels)
+    needed = [
+        kernel
+        for family in FAMILIES
+        if features & family.features
+        for kernel in (by_tokens and family.token_kernels) or family.kernels
+    ]
+    if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+        needed += kernel_sets.LISTED_WORDS
+    return tuple(dict.fromkeys(needed))
 
 
 def _count(
@@ -161,7 +143,7 @@ def _count(
     if words != "whitespace":
         _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts, words, stop_words)
         features &= ~(WORD_FEATURES | GRAM_FEATURES)
-    _count_text(span, longest, features, counts, stop_words)
+    _count_text(span, longest, features & ~COUNT_SENTENCES, counts, stop_words)
     if words == "datatrove" and features & C4_FEATURES:
         _count_token_sentences(span, features, counts)
     # This pass is last, because an earlier one would clear the columns behind its own.
@@ -206,40 +188,28 @@ def _count_text(
     span: TextSpan, longest: int, features: int, counts: npt.NDArray[np.int64], stop_words: tuple[str, ...]
 ) -> None:
     """Make the counts with words between white space; ``longest`` is the size of the longest text, only for C4's lines."""
-    table = word_classes()
-    byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
-    texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
-    if features & WORD_FEATURES:
-        count_words_of_span(*texts, features, counts)
-        if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+    for family in {family.kernels: family for family in FAMILIES if features & family.features}.values():
+        texts = (span.data, span.offsets, *class_tables(family.classes, features))
+        [kernel] = family.kernels
+        if family is C4:
+            # Unwritten pages, to which no line is copied, use zero memory.
+            scratch = np.empty(longest, dtype=np.uint8)
+            kernel_named(kernel)(*texts, features, scratch, read_only(scratch), counts)
+            continue
+        kernel_named(kernel)(*texts, features, counts)
+        if family is WORDS and features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
             counts[:, COUNTS.index("stop_words")] = _stop_words_of(texts, stop_words)
-    if features & LINE_FEATURES:
-        count_lines_of_span(*texts, features, counts)
-    if features & GRAM_FEATURES:
-        count_grams_of_span(*texts, features, counts)
-    if features & WEB_FEATURES:
-        count_web_of_span(*texts, features, counts)
-    if features & REPEAT_FEATURES:
-        count_repeats_of_span(*texts, features, counts)
-    if features & SOURCE_FEATURES:
-        count_source_of_span(*texts, counts)
-    if features & C4_FEATURES:
-        # Unwritten pages, to which no line is copied, use zero memory.
-        scratch = np.empty(longest, dtype=np.uint8)
-        count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)
-    _count_by_other_classes(span, features, counts)
 
 
-def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    """Make the counts that look characters up in separate tables."""
-    if features & DCLM_FEATURES:
-        breaks = word_break_classes()
-        breaks_of = (word_break_byte_classes(), breaks.page_of, breaks.pages)
-        count_dclm_of_span(span.data, span.offsets, *breaks_of, features, counts)
-    if features & CHARACTER_FEATURES:
-        kinds = character_classes()
-        kinds_of = (character_byte_classes(), kinds.page_of, kinds.pages)
-        count_characters_of_span(span.data, span.offsets, *kinds_of, counts)
+def class_tables(classes: Classes, features: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the tables in which passes look characters up: classes of bytes, and pages of the classes of code points."""
+    if classes == "word_breaks":
+        byte_classes, table = word_break_byte_classes(), word_break_classes()
+    elif classes == "characters":
+        byte_classes, table = character_byte_classes(), character_classes()
+    else:
+        byte_classes, table = word_byte_classes("#." if features & COUNT_MARKS else ""), word_classes()
+    return byte_classes, table.page_of, table.pages
 
 
 def _stop_words_of(texts: tuple[Any, ...], stop_words: tuple[str, ...]) -> npt.NDArray[np.int64]:

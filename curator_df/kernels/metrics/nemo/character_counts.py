@@ -199,8 +199,16 @@ def count_characters(data: Any, start: int, stop: int, classes: Any, lengths: An
     row[_LINES] += 1
 
 
-@kernel(types.void(*SPAN, COUNTS_TYPE))
-def count_characters_of_span(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_characters_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,  # noqa: ARG001 - passes take the same arguments
+    counts: Any,
+) -> None:
     """Count each text of a span into its row of ``counts``: the columns of `counts.CHARACTER_COUNTS`."""
     classes = (byte_classes, page_of, pages)
     lengths = np.zeros(LONGEST_COUNTED_WORD + 1, dtype=np.int64)

@@ -44,8 +44,16 @@ def count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
     row[3], row[4], row[5] = max(longest, length), alphanumeric, letters
 
 
-@kernel(types.void(*SPAN, COUNTS_TYPE))
-def count_source_of_span(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_source_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,  # noqa: ARG001 - passes take the same arguments
+    counts: Any,
+) -> None:
     """Count each text of a span into its row of ``counts``: the columns of `counts.SOURCE_COUNTS`."""
     classes = (byte_classes, page_of, pages)
     for row in range(len(counts)):
