@@ -43,9 +43,9 @@ if _TYPE_CHECKING:
     from curator_df.models.completion.operator import add_completion
     from curator_df.models.embeddings.embedding import add_embedding
     from curator_df.models.embeddings.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
-    from curator_df.models.entities.presidio import Presidio, presidio
     from curator_df.models.model import Model, model
     from curator_df.models.perplexity import add_perplexity
+    from curator_df.models.presidio import Presidio, presidio
     from curator_df.models.token_count import add_token_count
     from curator_df.models.tokens.blend import blend
     from curator_df.models.tokens.write import write_tokens
@@ -264,7 +264,7 @@ _PLACES = {
     "Model": "models.model:Model",
     "NearDuplicateReport": "ops.duplicates.duplicate_report:NearDuplicateReport",
     "Plan": "core.planning.plan:Plan",
-    "Presidio": "models.entities.presidio:Presidio",
+    "Presidio": "models.presidio:Presidio",
     "Preview": "ops.preview:Preview",
     "Profile": "ops.filters.rules:Profile",
     "Receipt": "receipts.receipt:Receipt",
@@ -335,7 +335,7 @@ _PLACES = {
     "normalize_unicode": "ops.cleaning.normalization:normalize_unicode",
     "normalize_whitespace": "ops.cleaning.normalization:normalize_whitespace",
     "open_index": "ops.duplicates.index:open_index",
-    "presidio": "models.entities.presidio:presidio",
+    "presidio": "models.presidio:presidio",
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",
     "profiles": "profiles",

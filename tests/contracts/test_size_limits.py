@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings: 600 lines for a file, 60 for a function's body; and no module whose name says nothing."""
+"""Ceilings: 600 lines for a file, 60 for a body, 25 modules for a folder; and no module or folder whose name says nothing."""
 
 from __future__ import annotations
 
 import ast
 import functools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 600
 MAX_BODY_LINES = 60
+MAX_FOLDER_MODULES = 25
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "config", "misc"}
 
 LICENSE_LINE = "# SPDX-License-Identifier: Apache-2.0"
@@ -55,6 +57,15 @@ def test_files_are_short() -> None:
 
 def test_functions_are_short() -> None:
     assert offenders(lambda _, text: too_long(text)) == []
+
+
+def test_folders_of_the_package_hold_more_than_one_thing_and_fit_one_screen() -> None:
+    """A folder counts its modules and the folders below it."""
+    package = CHECKOUT / "curator_df"
+    modules = [path.relative_to(package) for path in sources() if package in path.parents and path.stem != "__init__"]
+    folders = {folder for path in modules for folder in path.parents}
+    held = Counter(path.parent for path in modules) + Counter(folder.parent for folder in folders - {Path()})
+    assert {str(folder): number for folder, number in held.items() if not 1 < number <= MAX_FOLDER_MODULES} == {}
 
 
 def test_names_say_what_they_are() -> None:

@@ -31,7 +31,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "edits.cut_copy.copy_without_boilerplate": 0.7,
     "edits.cut_copy.copy_without_lines": 1.2,
     "edits.cut_copy.copy_without_quotation_marks": 0.6,
-    "metrics.dclm.dclm_counts.count_dclm_of_span": 4.6,
+    "metrics.dclm_counts.count_dclm_of_span": 4.6,
     "metrics.ngrams.gram_counts.count_grams_of_span": 7.5,
     "text.json_texts.take_texts": 1.2,
     "metrics.lines.line_counts.count_lines_of_span": 1.4,

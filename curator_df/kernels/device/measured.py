@@ -39,7 +39,7 @@ from curator_df.kernels.metrics.counts import (
     WORDS,
     CountFamily,
 )
-from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_text
+from curator_df.kernels.metrics.dclm_counts import count_dclm_text
 from curator_df.kernels.metrics.lines.sentences import text_sentence_count
 from curator_df.kernels.metrics.measure import class_tables
 from curator_df.kernels.metrics.nemo.character_counts import count_characters

@@ -25,7 +25,7 @@ from curator_df.kernels.metrics.counts import (
     LINE_FEATURES,
     WEB_FEATURES,
 )
-from curator_df.kernels.metrics.dclm.dclm_counts import count_repeats_within, mark_bytes
+from curator_df.kernels.metrics.dclm_counts import count_repeats_within, mark_bytes
 from curator_df.kernels.metrics.lines.line_counts import count_lines_within, line_slots, piece_slots
 from curator_df.kernels.metrics.nemo.nemo_line_counts import count_web_within, web_bytes
 from curator_df.kernels.metrics.ngrams.unicode_grams import (

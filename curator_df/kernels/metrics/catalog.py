@@ -30,7 +30,7 @@ from curator_df.kernels.metrics.counts import (
     WORD_FEATURES,
     features_of_counts,
 )
-from curator_df.kernels.metrics.dclm.dclm_counts import DCLM_METRICS
+from curator_df.kernels.metrics.dclm_counts import DCLM_METRICS
 from curator_df.kernels.metrics.lines.line_counts import LINE_METRICS
 from curator_df.kernels.metrics.metric import Metric
 from curator_df.kernels.metrics.nemo.web_metrics import DOLMA_METRICS, NEMO_METRICS

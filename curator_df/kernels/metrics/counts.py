@@ -232,7 +232,7 @@ _SENTENCES_OF_TOKENS = "metrics.lines.text_sentences.count_sentences_of_lines"
 _WORDS = "metrics.words.word_counts.count_words_of_span"
 _GRAMS = "metrics.ngrams.gram_counts.count_grams_of_span"
 _C4 = "metrics.c4.c4_lines.count_c4_of_span"
-_DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
+_DCLM = ("metrics.dclm_counts.count_dclm_of_span",)
 
 WORDS = CountFamily(
     ((COUNT_WORDS, WORD_COUNTS), (COUNT_STOP_WORDS, ("stop_words",)), (COUNT_MARKS, ("hashes", "ellipses"))),

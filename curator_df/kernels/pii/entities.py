@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names, places and other entities that a model finds in texts: the pieces passed to the model, and the positions in the column.
 
-This module has no model: it uses any object with the interface of `EntityFinder` (`models.entities.presidio`). The pieces
+This module has no model: it uses any object with the interface of `EntityFinder` (`models.presidio`). The pieces
 of a text depend only on the text.
 """
 

@@ -12,7 +12,7 @@ import yaml
 import curator_df as cdf
 from curator_df.core.planning import recorded_recipe
 from curator_df.errors import RecipeError
-from curator_df.models.entities.presidio import Presidio, SpacyPipeline
+from curator_df.models.presidio import Presidio, SpacyPipeline
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY, fineweb_2
 from curator_df.receipts.receipt import Receipt
 from tests.core.runner.fake_client import inline_cluster
