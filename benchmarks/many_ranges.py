@@ -18,7 +18,7 @@ import curator_df as cdf
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import Identity, Journal
 from curator_df.core.ranges.manifest import TaskRecord
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.memory.sizes import show_size
 from curator_df.memory.system import status_bytes
@@ -27,8 +27,8 @@ from curator_df.memory.system import status_bytes
 def record(number: int) -> TaskRecord:
     """Return what the journal stores of a finished range of an ordinary run."""
     steps = (
-        StepTally(50_000, 50_000, 1.5, {}, {"rows_changed": 12}),
-        StepTally(50_000, 30_000, 0.8, {"gopher_short_doc": 20_000}),
+        StepCounts(50_000, 50_000, 1.5, {}, {"rows_changed": 12}),
+        StepCounts(50_000, 30_000, 0.8, {"gopher_short_doc": 20_000}),
     )
     file = FileRecord(f"part-{number:06d}-000.parquet", 30_000, 20_000_000, 123_456_789)
     return TaskRecord(number, rows_read=50_000, rows_written=30_000, steps=steps, files=(file,), block_bytes=32_000_000)

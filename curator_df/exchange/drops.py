@@ -18,7 +18,7 @@ from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, dro
 from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import SliceWriter, damaged, open_slices
 from curator_df.files.storage import FileRecord, Folder, disk_errors
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 
 COLLECTED = "members/collected-"
 """Beginning of the names of files with the members in one group of ranges."""
@@ -95,7 +95,7 @@ def require_as_written(folder: Folder, files: Sequence[FileRecord]) -> None:
         state = folder.state(file.name)
         if state is None or state.is_untouched(file):
             continue
-        if not held(("as written", folder.url, file, state), partial(folder.is_as_written, file, state)):
+        if not cached(("as written", folder.url, file, state), partial(folder.is_as_written, file, state)):
             raise damaged(folder.path(file.name), "it is not the file that the run wrote")
 
 

@@ -39,7 +39,7 @@ from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.files.storage import Folder, disk_errors
 from curator_df.kernels.rows.either_backend import rows_where
 from curator_df.kernels.rows.key_table import KeyTable, table_bytes
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.receipts.receipt import ExchangeReceipt
 
 POLL_SECONDS = 0.002
@@ -164,7 +164,7 @@ class OrderedKeys:
 
     def in_process(self) -> Decided:
         """Return the decisions that this process knows."""
-        return held(("ordered keys", self.folder.url, self.run_id), lambda: Decided(self))
+        return cached(("ordered keys", self.folder.url, self.run_id), lambda: Decided(self))
 
 
 def ordered_keys(runner: Any, before: Program, step: Step, room: InOrder) -> OrderedKeys:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.exchange.dropped_rows import Found
@@ -349,7 +349,7 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
         manifest.rows_read = reduced.rows
         found = {"unique": reduced.groups, "matched": reduced.matched, "spilled_bytes": reduced.spilled_bytes}
         manifest.summary = {**found, **reduced.figures}
-        manifest.steps = [StepTally(seconds=reduced.seconds)]
+        manifest.steps = [StepCounts(seconds=reduced.seconds)]
 
     return run_guarded(attempt, merge)
 

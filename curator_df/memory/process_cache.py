@@ -26,12 +26,12 @@ _is_bare: ContextVar[bool] = ContextVar("is_bare", default=False)
 _lock = threading.RLock()  # creating an object may create another
 
 
-def held(key: Hashable, make: Callable[[], T]) -> T:
+def cached(key: Hashable, make: Callable[[], T]) -> T:
     """Return the object with this key; the first caller creates it while the others wait.
 
     Examples
     --------
-    >>> held("a table", lambda: [1]) is held("a table", lambda: [2])
+    >>> cached("a table", lambda: [1]) is cached("a table", lambda: [2])
     True
     >>> release_held()
     []

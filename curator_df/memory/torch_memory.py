@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import capacity_here
 
 TORCH_PEAKS = ("device_allocated_bytes", "device_reserved_bytes")
@@ -20,7 +20,7 @@ def bound_torch() -> None:
     """Limit torch to the GPU memory that the run may use, and start to measure at the first call in a run."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        held("torch on a GPU", lambda: Bounded(torch))
+        cached("torch on a GPU", lambda: Bounded(torch))
 
 
 class Bounded:

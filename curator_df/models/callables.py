@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.errors import OperatorError
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 
 DEFAULT_ROWS = 256
@@ -49,7 +49,7 @@ class UserModel:
                 window = pc.utf8_slice_codeunits(window, 0, self.max_chars)
             keep(these, self._checked(self.function(window.to_pylist()), len(these)))
 
-        size = held(("rows", self.operator, id(self.function), self.rows), lambda: row_batches(self.rows))
+        size = cached(("rows", self.operator, id(self.function), self.rows), lambda: row_batches(self.rows))
         run_batches(np.zeros(len(places), np.int64), size, call, counts)
         return counts
 

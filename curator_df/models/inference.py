@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, CuratorError, InputError, ParameterError
 from curator_df.extras import missing_extra
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.memory.torch_memory import bound_torch
 from curator_df.models.batch_size_tuning import SizeTrial
@@ -249,7 +249,7 @@ class LoadedModel:
             raise missing_extra(f"the model {model.files.name!r}", exc.name or "torch", "models") from exc
         self.model = model
         with quiet(transformers), _threads(torch, 1):
-            self._weights = held(model.weights, lambda: Weights(model))
+            self._weights = cached(model.weights, lambda: Weights(model))
             folder = model.files.local_folder()
             self._tokenizer = _tokenizer_of(transformers, model.files, folder)
             self._padding = self._padding_token()
@@ -437,7 +437,7 @@ def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resou
     if isinstance(model, TextModel):
         # The memory of a call determines batch sizes; the weights are nevertheless held once.
         asked = time.perf_counter()
-        loaded = held((model, resources), lambda: LoadedModel(model, resources))
+        loaded = cached((model, resources), lambda: LoadedModel(model, resources))
         waited = round(1000 * (time.perf_counter() - asked))
         counts = loaded.run(texts, keep, resources)
         counts.waited_milliseconds += waited

@@ -25,7 +25,7 @@ from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import require_package
 from curator_df.files.storage import reading_errors
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.files import AGAIN, digest_of
 from curator_df.ops.host_only import require_host
 
@@ -436,7 +436,7 @@ def _held(found: NgramModel) -> LoadedNgramModel:
             )
         return LoadedNgramModel(found)
 
-    return held(("kenlm", found.digest, found.path), load)
+    return cached(("kenlm", found.digest, found.path), load)
 
 
 def _contents(texts: pa.ChunkedArray) -> Iterator[tuple[int, memoryview]]:

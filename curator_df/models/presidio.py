@@ -23,7 +23,7 @@ from curator_df.arguments import absolute, choose, strings_of
 from curator_df.core.planning.recorded_recipe import recipe_value
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import require_package
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.files import digest_of
 from curator_df.models.text_model import RUNTIME_BYTES
 from curator_df.suggestions import suggests_names
@@ -360,10 +360,10 @@ def loaded_analyzer(
     """Return an analyzer, whose pipeline this process loads once for a run."""
 
     def make() -> LoadedAnalyzer:
-        pipeline = held(("spaCy", digest), lambda: LoadedPipeline(folder))
+        pipeline = cached(("spaCy", digest), lambda: LoadedPipeline(folder))
         return LoadedAnalyzer(pipeline, language, entities, min_score)
 
-    return held(("presidio", digest, language, entities, min_score), make)
+    return cached(("presidio", digest, language, entities, min_score), make)
 
 
 def _analyzer(nlp: Any, language: str, entities: Sequence[str]) -> Any:

@@ -16,7 +16,7 @@ from distributed import WorkerPlugin
 from curator_df.core.ranges.current_step import threads_by_step
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner.events import (
     FINAL_STAGE,
     Event,
@@ -29,7 +29,7 @@ from curator_df.core.runner.events import (
 )
 from curator_df.core.runner.session import Session, current_session
 from curator_df.core.runner.shared_plugins import share_plugin
-from curator_df.core.tasks.tallies import tallies
+from curator_df.core.tasks.counts_by_step import counts_by_step
 from curator_df.core.tasks.task import Job
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.extras import missing_extra
@@ -126,12 +126,12 @@ class RunSeries:
             return
         self.book.add("curator_df_stage_tasks_done", 1, stage)
         if isinstance(event.job, Job):
-            for place, name, tally in tallies(event.job, manifest):
+            for place, name, tally in counts_by_step(event.job, manifest):
                 self._step(tally, stage, _place(place), name)
             if stage == FINAL_STAGE:
                 self._rows(manifest)
 
-    def _step(self, tally: StepTally, *labels: str) -> None:
+    def _step(self, tally: StepCounts, *labels: str) -> None:
         for counter in STEP_COUNTERS:
             self.book.add(f"curator_df_step_{counter}_total", getattr(tally, counter), *labels)
         if any(tally.blocks_by_seconds):

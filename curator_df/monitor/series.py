@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from curator_df.core.ranges.step_tally import BLOCK_SECONDS
+from curator_df.core.ranges.step_counts import BLOCK_SECONDS
 
 MOST_SERIES = 2_000
 """Maximum number of series of a metric; further ones get the label value ``other``, since reasons and counters may be a user's

@@ -311,15 +311,15 @@ def test_without_a_job_at_the_start_gpus_are_asked_for_after_the_first_task(tmp_
     ended = TaskEnded("write", None, None, 1.0)
     with made(tmp_path=tmp_path, **budget) as there:
         session = current_session()
-        session.tell(ended)  # its worker is gone, and there is no other
+        session.emit(ended)  # its worker is gone, and there is no other
         monkeypatch.setattr(there.client, "nthreads", lambda: {"a worker": 1})
-        session.tell(Note("retry", "no task is over"))
+        session.emit(Note("retry", "no task is over"))
         assert asked == []
-        session.tell(ended)
+        session.emit(ended)
         with pytest.raises(errors.BudgetError, match="too small"):
-            session.tell(ended)
+            session.emit(ended)
         for _ in range(2):
-            session.tell(ended)
+            session.emit(ended)
     assert asked == [60_000 * MB] * 3
 
 

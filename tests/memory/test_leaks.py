@@ -16,7 +16,7 @@ import curator_df as cdf
 from curator_df.core import cluster_client
 from curator_df.core.cluster_client import restart
 from curator_df.core.runner import recycling, run
-from curator_df.core.runner.recycling import treat_leak
+from curator_df.core.runner.recycling import diagnose_leak
 from curator_df.memory.leaks import PROBE_CALLS, Leak, LeakWatch, theil_sen, trend_probability
 
 MB = 1_000_000
@@ -171,7 +171,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
     client.restart_workers.return_value = {"tcp://a": "OK"}
     client.nthreads.side_effect = lambda: {"tcp://b" if client.restart_workers.called else "tcp://a": 1}
     with mock.patch.object(cluster_client, "LEAVE_SECONDS", 0.1):
-        told = treat_leak(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
+        told = diagnose_leak(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
     return told, client
 
 

@@ -11,7 +11,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.planning.rejects import reject_rows
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.classifiers.class_scores import ClassScores
@@ -90,7 +90,7 @@ def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classe
     docs = table(texts).pipe(cdf.add_class, cdf.model(three_classes, **{"max_batch_tokens": 1_000, **how}))
     (kernel,) = kernels_of(docs)
     model = kernel.parameters["model"]
-    held((model, NO_LIMITS), lambda: LoadedModel(model))._weights.module.register_forward_pre_hook(
+    cached((model, NO_LIMITS), lambda: LoadedModel(model))._weights.module.register_forward_pre_hook(
         scarce, with_kwargs=True
     )
     outcome = kernel.run(computed(table(texts)))

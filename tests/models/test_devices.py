@@ -16,7 +16,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
-from curator_df.memory.process_cache import held, release_held
+from curator_df.memory.process_cache import cached, release_held
 from curator_df.memory.resources import NO_LIMITS, Capacity, shared
 from curator_df.models import devices
 from curator_df.models.inference import LoadedModel
@@ -84,7 +84,7 @@ def test_a_language_model_is_held_as_bfloat16_and_answers_the_same(tmp_path):
     difference = found["label_score"].astype(float) - plain["label_score"].astype(float)
     assert 1e-6 < difference.abs().max() < NEAR
     (kernel,) = kernels_of(docs)
-    loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: pytest.fail("it was not loaded"))
+    loaded = cached((kernel.parameters["model"], NO_LIMITS), lambda: pytest.fail("it was not loaded"))
     assert {weight.dtype for weight in loaded._weights.module.parameters()} == {torch.bfloat16}
 
 
@@ -202,6 +202,6 @@ def test_a_gpu_gives_the_vectors_of_the_cpu_and_its_peak_is_within_its_share(mod
 def test_a_gpu_is_given_back_when_the_run_is_over(model):
     (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
     kernel.run(table(TEXTS).compute(scheduler="synchronous"))
-    assert isinstance(held((kernel.parameters["model"], kernel.parameters["resources"]), list), LoadedModel)
+    assert isinstance(cached((kernel.parameters["model"], kernel.parameters["resources"]), list), LoadedModel)
     release_held()
     assert torch.cuda.memory_allocated() == torch.cuda.memory_reserved() == 0

@@ -15,7 +15,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.memory.limits import peak_of_call
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.classifiers.catalogue import AEGIS_DEFENSIVE, AEGIS_PERMISSIVE, Classifier
 from curator_df.models.classifiers.generative_classifier import Answers, aegis
@@ -109,7 +109,7 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
 
     docs = table(texts).pipe(cdf.add_class, cdf.model(guard, **{"max_batch_tokens": 2_000, **how}), answer_into="raw")
     (kernel,) = kernels_of(docs)
-    loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: LoadedModel(kernel.parameters["model"]))
+    loaded = cached((kernel.parameters["model"], NO_LIMITS), lambda: LoadedModel(kernel.parameters["model"]))
     loaded._weights.module.register_forward_pre_hook(scarce, with_kwargs=True)
     outcome = kernel.run(computed(table(texts)))
     same(outcome.block)

@@ -12,7 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.inference import LoadedModel
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import SIZES, write_tokenizer
@@ -64,7 +64,7 @@ def test_a_decoder_without_padding_is_refused(tmp_path):
 def test_a_decoder_keeps_nothing_to_go_on_with(tmp_path):
     folder = write_decoder(tmp_path, in_config=0, in_tokenizer="[PAD]")
     [kernel] = kernels_of(table(TEXTS).pipe(cdf.add_class, folder))
-    loaded = held("this test's", lambda: LoadedModel(kernel.parameters["model"]))
+    loaded = cached("this test's", lambda: LoadedModel(kernel.parameters["model"]))
     made = loaded._weights.module(
         input_ids=torch.tensor([[3, 4, 5]]), attention_mask=torch.ones(1, 3, dtype=torch.long)
     )

@@ -111,8 +111,8 @@ def test_rules_and_callbacks_are_the_users(cluster):
 
 def test_the_runner_tells_of_ranges_that_run_again(cluster):
     with cdf.monitor_memory() as monitor:
-        sessions.current_session().tell(Note("retry", "range 3 again: memory"))
-    sessions.current_session().tell(Note("retry", "when nobody watches"))
+        sessions.current_session().emit(Note("retry", "range 3 again: memory"))
+    sessions.current_session().emit(Note("retry", "when nobody watches"))
     assert [(kind, text) for _, kind, text in monitor.events] == [("retry", "range 3 again: memory")]
 
 
@@ -202,7 +202,7 @@ def test_gpus_are_read_by_nvml_and_what_a_device_does_not_say_is_missing(monkeyp
 def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     with cdf.monitor_memory(cluster, interval_seconds=0.1, rules=[budget_share(0.01)]) as monitor:
-        sessions.current_session().tell(Note("retry", "range 3 again"))
+        sessions.current_session().emit(Note("retry", "range 3 again"))
         sampled_until(monitor, has_worker)
     figure = monitor.plot()
     figure.savefig(tmp_path / "memory.png")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner.events import (
     Exchanged,
     Note,
@@ -20,7 +20,7 @@ from curator_df.core.runner.events import (
     stage_name,
 )
 from curator_df.core.runner.session import Session
-from curator_df.core.tasks.tallies import tallies
+from curator_df.core.tasks.counts_by_step import counts_by_step
 from curator_df.monitor import series
 from curator_df.monitor.metrics_server import OWN_BYTES, RunSeries, worker_book
 from curator_df.monitor.series import METRICS, SeriesBook
@@ -165,10 +165,10 @@ def branch(*names):
 
 def test_steps_that_outputs_share_are_counted_once():
     job = SimpleNamespace(fork=SimpleNamespace(branches=[branch("clean", "long"), branch("clean", "short")], shared=1))
-    shared = StepTally(10, 8, 1.0, bytes_in=100, bytes_out=80)
-    other = Manifest(0, rows_read=10, rows_written=3, steps=[shared, StepTally(8, 3)], branch=1)
-    manifest = Manifest(0, rows_read=10, rows_written=5, steps=[shared, StepTally(8, 5, bytes_out=50)], others=[other])
-    found = [(place, name, tally.rows_in, tally.rows_out) for place, name, tally in tallies(job, manifest)]
+    shared = StepCounts(10, 8, 1.0, bytes_in=100, bytes_out=80)
+    other = Manifest(0, rows_read=10, rows_written=3, steps=[shared, StepCounts(8, 3)], branch=1)
+    manifest = Manifest(0, rows_read=10, rows_written=5, steps=[shared, StepCounts(8, 5, bytes_out=50)], others=[other])
+    found = [(place, name, tally.rows_in, tally.rows_out) for place, name, tally in counts_by_step(job, manifest)]
     assert found == [
         (0, "read", 10, 10),
         (1, "clean", 10, 8),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from curator_df.core.ranges.out_of_memory import Unit
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.files.storage import FileRecord
 
 
@@ -31,7 +31,7 @@ class Manifest:
     """Number of quarantined rows: unreadable ones, ones on which a user's function raised, and ``rows_out_of_memory``."""
     rows_out_of_memory: int = 0
     """Number of quarantined rows that did not fit into memory even when processed exclusively."""
-    steps: list[StepTally] = field(default_factory=list)
+    steps: list[StepCounts] = field(default_factory=list)
     """Tally of each step."""
     files: list[FileRecord] = field(default_factory=list)
     """Files of the sink."""
@@ -78,7 +78,7 @@ class Manifest:
 
 
 STORED_OF_STEP = ("rows_in", "rows_out", "seconds", "dropped", "counters", "peaks")
-"""Fields of a `StepTally` that the journal stores."""
+"""Fields of a `StepCounts` that the journal stores."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TaskRecord:
     """Number of quarantined rows, including ``rows_out_of_memory``."""
     rows_out_of_memory: int = 0
     """Number of quarantined rows that did not fit into memory even when processed exclusively."""
-    steps: tuple[StepTally, ...] = ()
+    steps: tuple[StepCounts, ...] = ()
     """Tally of each step."""
     files: tuple[FileRecord, ...] = ()
     """Files of the sink."""
@@ -139,7 +139,7 @@ class TaskRecord:
         values["files"], values["other_files"] = (
             tuple(FileRecord(**file) for file in stored.get(name, ())) for name in ("files", "other_files")
         )
-        values["steps"] = tuple(StepTally(**step) for step in stored.get("steps", ()))
+        values["steps"] = tuple(StepCounts(**step) for step in stored.get("steps", ()))
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:

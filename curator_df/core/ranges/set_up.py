@@ -25,7 +25,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CuratorError, OperatorError, ParameterError, type_and_text
 from curator_df.files.owner import LOOK_SECONDS, is_running, this_process
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS, Resources, admitted
 from curator_df.memory.sizes import read_size
 from curator_df.memory.torch_memory import bound_torch
@@ -60,7 +60,7 @@ class SetUp:
         with admitted(self.taking(self.resources)):
             if self.resources.of_gpu:
                 bound_torch()
-            return held(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
+            return cached(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
 
     def taking(self, resources: Resources) -> Resources:
         """Return resources that include the GPU memory that the object keeps for all calls, whether one runs or not.

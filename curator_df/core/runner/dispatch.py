@@ -44,7 +44,7 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
-from curator_df.core.runner.recycling import bytes_held, left_too_much, restart_full, treat_leak
+from curator_df.core.runner.recycling import bytes_held, diagnose_leak, left_too_much, restart_full
 from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed, smaller_block
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
@@ -277,14 +277,14 @@ class Dispatcher:
             return attempt
         if self.complete is not None and manifest is not None and manifest.outcome == "done":
             self.complete(manifest)
-        self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
+        self.session.emit(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
         if manifest is None:
             return self._after_lost_worker(future, attempt)
         self.peaks.add(manifest)
         held_before = self._note_held(attempt, manifest)
         if manifest.outcome == "done":
             if self.balance is not None and self.balance.add(attempt.extra_tasks, manifest):
-                self.session.tell(Note("balance", str(self.balance)))
+                self.session.emit(Note("balance", str(self.balance)))
             if attempt.halves and attempt.block_bytes > SMALLEST_BLOCK_BYTES and not manifest.rows_out_of_memory:
                 fitting = fitting_start(manifest.fitting_bytes or attempt.block_bytes, self.session.layout, attempt)
                 self.start_bytes = min(self.start_bytes, fitting)
@@ -461,7 +461,7 @@ class Dispatcher:
     def _count(self, cause: Cause, attempt: Attempt) -> None:
         self.retries[cause.value] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
-        self.session.tell(
+        self.session.emit(
             Note("retry", f"input split {attempt.piece.number:,} runs again ({cause}); it had {blocks}", cause)
         )
 
@@ -470,19 +470,19 @@ class Dispatcher:
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
         known = next((one for one in self.leaks if one.step), None)
-        told = treat_leak(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
+        told = diagnose_leak(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
         if not told.only_kept:
             self.leaks.append(told)
-        self.session.tell(Note("kept" if told.only_kept else "leak", str(told), told.step))
+        self.session.emit(Note("kept" if told.only_kept else "leak", str(told), told.step))
 
     def _recycle(self, worker: str) -> None:
         """Restart a worker that is due; no task is running."""
         self._due = None
         if self.session.recycling is not None:
             self._leaks.forget(worker)
-            self.session.tell(Note("recycle", self.session.recycling.recycle(self._client, worker), worker))
+            self.session.emit(Note("recycle", self.session.recycling.recycle(self._client, worker), worker))
 
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges start with half the block size if several ran out of memory with this one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events that the runner sends to watchers while it works: `curator_df.core.runner.session.Session.tell`.
+"""Events that the runner sends to watchers while it works: `curator_df.core.runner.session.Session.emit`.
 
 All of them occur in the client's process, in the thread of the run: tasks return all their figures, so a watcher that shows
 or serves them needs nothing on the workers.
@@ -98,7 +98,7 @@ Event = Note | RunStarted | StageStarted | TaskEnded | Exchanged | RunEnded
 @contextmanager
 def run_events(session: Session, started: RunStarted) -> Iterator[None]:
     """Send the events of the start and the end of a run."""
-    session.tell(started)
+    session.emit(started)
     outcome: RunOutcome = "failed"
     try:
         yield
@@ -107,7 +107,7 @@ def run_events(session: Session, started: RunStarted) -> Iterator[None]:
         outcome = "interrupted"
         raise
     finally:
-        session.tell(RunEnded(outcome))
+        session.emit(RunEnded(outcome))
 
 
 def stage_name(title: str) -> str:

@@ -18,7 +18,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.runner.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.progress import in_notebook
 from curator_df.core.runner.session import Session
-from curator_df.core.tasks.tallies import tallies
+from curator_df.core.tasks.counts_by_step import counts_by_step
 from curator_df.core.tasks.task import Job
 from curator_df.files.working_files import title_of
 from curator_df.memory.sizes import show_size
@@ -84,13 +84,13 @@ class RunView:
                 if isinstance(event.job, Job):
                     self._count_models(event.job, event.manifest)
                 if event.stage == FINAL_STAGE and isinstance(event.job, Job):
-                    for place, name, tally in tallies(event.job, event.manifest):
+                    for place, name, tally in counts_by_step(event.job, event.manifest):
                         self._rows[place, name] = self._rows.get((place, name), 0) + tally.rows_out
             case RunEnded():
                 self.stage, self._ended = event.outcome, True
 
     def _count_models(self, job: Job, manifest: Manifest) -> None:
-        for _, _, tally in tallies(job, manifest):
+        for _, _, tally in counts_by_step(job, manifest):
             if "documents" in tally.counters:
                 self._sizes.update({name: n for name, n in tally.counters.items() if name.startswith(SIZES)})
                 for name in self._read:

@@ -212,7 +212,7 @@ class PassRunner:
             self._show(title, len(done), len(wanted))
 
         self._show(title, len(done), len(wanted))
-        self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
+        self.session.emit(StageStarted(stage_name(title), job, len(wanted), len(done)))
         waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
         extra = {"start_bytes": self.start_bytes} if task is None else {"task": task}
         dispatcher = Dispatcher(self.session, job, stage, note, title=title, **extra)
@@ -284,7 +284,7 @@ class PassRunner:
         if home is None:
             home = self._temporary_home(step, identity)
             if self.session.looks is not None and self.session.looks.hand_over(home, self.ranges):
-                self.session.tell(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
+                self.session.emit(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
         with self._opened(home, identity) as stage:
             yield stage
 
@@ -486,7 +486,7 @@ class Stage:
             record = make()
             self.journal.finish(record.to_json())
             if record.exchange is not None:
-                self.runner.session.tell(Exchanged(record.exchange))
+                self.runner.session.emit(Exchanged(record.exchange))
         if record.exchange is not None:
             self.runner.exchanges.append(record.exchange)
         return record

@@ -184,7 +184,7 @@ def stored_prefix(
             return _store(runner, stage, before, reuse, passes, has_rejects=has_rejects, waiting=~finished)
     except UnstorableError as exc:
         if reuse == "auto":
-            runner.session.tell(Note("reuse", f"the first steps run in each pass: {exc}"))
+            runner.session.emit(Note("reuse", f"the first steps run in each pass: {exc}"))
             return None
         raise ParameterError(
             f"reuse='always': {exc}, so the rows cannot be stored. Use reuse='auto' and on_existing='resume'"
@@ -259,7 +259,7 @@ def _pays(runner: Any, store: Any, before: Program, passes: int, waiting: npt.ND
     trial = Trial(work, sum(record.write_seconds for record in records), passes, projected, home.free_bytes())
     names = ", ".join(step.name for step in before.steps)
     what = f"once, and their rows are stored ({show_size(projected)} on disk)" if trial.pays else "in each pass"
-    runner.session.tell(
+    runner.session.emit(
         Note("reuse", f"{names} run {what}: {passes} passes without stored rows take {trial.gain:.1f} times as long")
     )
     return trial.pays

@@ -175,7 +175,7 @@ class Recycling:
             self._restart = None
 
 
-def treat_leak(
+def diagnose_leak(
     client: ClusterClient,
     leak: Leak,
     job_bytes: bytes | None,

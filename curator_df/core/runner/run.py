@@ -448,7 +448,7 @@ class _Run:
             return self._passes(stages)
         except MAY_NEED_PASSES as exc:
             in_passes, why = passes_after(exc, self.fork)
-            self.session.tell(Note("passes", f"keys are compared in passes of their own: {why}"))
+            self.session.emit(Note("passes", f"keys are compared in passes of their own: {why}"))
             self.session.client.run(release_held, on_error="ignore")
             stages.exchanges.clear()
             self.fork, self.plan = in_passes, plan_fork(in_passes, self.session.layout)
@@ -470,14 +470,14 @@ class _Run:
         return dispatcher, gpu_use
 
     def _last_pass(self, stages: PassRunner, joined: Fork) -> Dispatcher:
-        """Return the dispatcher of the last pass, whose steps are all resolved, and tell that it begins."""
+        """Return the dispatcher of the last pass, whose steps are all resolved, and emit that it begins."""
         stage = self.plan.stages[-1]
         job = stages.last_job(joined, stage)
         complete = None if stages.prefix is None else stages.prefix.complete
         dispatcher = Dispatcher(
             self.session, job, stage, self._on_done, complete=complete, start_bytes=stages.start_bytes
         )
-        self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
+        self.session.emit(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
         return dispatcher
 
     def _resolve(self, stages: PassRunner, show: SHOW) -> tuple[Branch, ...]:

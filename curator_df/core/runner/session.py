@@ -257,7 +257,7 @@ class Session:
         home = self.workdir if self.working_folder is None else self.working_folder()
         return Folder(str(home), is_durable=False).below(name)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Pass an event to the watchers."""
         for watcher in list(self.watchers):
             watcher(event)

@@ -36,7 +36,7 @@ from curator_df.core.ranges.out_of_memory import (
 )
 from curator_df.core.ranges.range_action import LeavesOut, RangeAction
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, RowChoice, among
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.errors import CuratorError, OperatorError, RowCountError, type_and_text
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count
@@ -68,7 +68,7 @@ class StepRunner:
         set_aside: Callable[[BadRow], None],
         reject: Callable[[Step, Any, Outcome], None],
     ) -> None:
-        self.steps, self.tallies = steps, [StepTally() for _ in steps]
+        self.steps, self.tallies = steps, [StepCounts() for _ in steps]
         self.rows_left_out = 0
         """Number of rows that the reader left out because of `row_choice`."""
         self._files, self._on_error, self._halves, self._log = files, on_error, halves, log

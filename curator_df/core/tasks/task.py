@@ -50,7 +50,7 @@ from curator_df.core.ranges.range_action import NotItsTurnError
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.tasks.step_runner import OnError, StepRunner
 from curator_df.core.tasks.stopping import StoppedError, end_if_stopped
 from curator_df.core.tasks.stored_prefix import StoredPrefix
@@ -438,7 +438,7 @@ def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequenc
 def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifest: Manifest, log: UnitLog) -> None:
     fork, done_before = job.fork, 0 if job.stored is None else job.stored.steps
     for output in outputs:
-        output.manifest.steps += [StepTally() for _ in range(done_before)]  # the client knows what these steps did
+        output.manifest.steps += [StepCounts() for _ in range(done_before)]  # the client knows what these steps did
     stem = _stretch(job, attempt, fork.stem[done_before:], outputs, log)
     stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
     with contextlib.closing(stem):

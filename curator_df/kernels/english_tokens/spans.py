@@ -90,7 +90,7 @@ def pieces(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple
 
 
 @intrinsic()
-def borrowed(typing_context: Any, array: Any) -> Any:  # noqa: ARG001 - numba gives it
+def unowned(typing_context: Any, array: Any) -> Any:  # noqa: ARG001 - numba gives it
     """Return the array without its owner, valid as long as the caller holds the array itself."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -217,7 +217,7 @@ def split_span(data: Any, offsets: Any, classes: Any, phrases: Any, out: Any, st
 
     Each token is followed by one byte of white space or more. ``classes`` and ``phrases`` are those of `rules` and `spans`.
     """
-    texts, rules, found, tokens = borrowed(data), borrowed(classes), borrowed(phrases), borrowed(out)
+    texts, rules, found, tokens = unowned(data), unowned(classes), unowned(phrases), unowned(out)
     to = 0
     stops[0] = 0
     for row in range(len(offsets) - 1):

@@ -28,7 +28,7 @@ from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
 from curator_df.kernels.fasttext.rank_labels import call_bytes, rank_labels
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.callables import UserModel
@@ -128,7 +128,7 @@ class Pipeline:
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
         """Pass all non-null texts to the pipeline, and its numbers to ``keep``."""
-        made: Any = held(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
+        made: Any = cached(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
         counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
 
         def call(chosen: npt.NDArray[np.int64]) -> None:
@@ -137,7 +137,7 @@ class Pipeline:
             keep(these, self._numbers(made, window.drop_null().to_pylist()))
 
         run_batches(
-            np.zeros(len(places), np.int64), held(("rows", self.digest), lambda: row_batches(ROWS)), call, counts
+            np.zeros(len(places), np.int64), cached(("rows", self.digest), lambda: row_batches(ROWS)), call, counts
         )
         return counts
 

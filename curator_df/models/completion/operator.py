@@ -22,7 +22,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.extras import require_package
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.completion.calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.model import require_count
 from curator_df.ops.host_only import require_host
@@ -258,7 +258,7 @@ def add_completion_block(
 ) -> Outcome:
     """Kernel of `add_completion`."""
     require_host(block, "add_completion")
-    caller = held(server, lambda: Caller(server))
+    caller = cached(server, lambda: Caller(server))
     told: list[dict[str, str]] = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     found = caller.answers(_prompts(block, prompt, told, max_chars))
     answers = [None if answer is None else answer["content"] for answer in found]

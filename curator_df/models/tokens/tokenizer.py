@@ -27,7 +27,7 @@ from curator_df.extras import missing_extra, require_package
 from curator_df.files.hub import download
 from curator_df.files.storage import reading_errors
 from curator_df.kernels.text.buffers import TextSpan, text_spans
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.models.files import AGAIN, HUB_NAME, digest_of, is_read, require_both_ends, require_tokenizer
 
 FILE = "tokenizer.json"
@@ -456,7 +456,7 @@ def _place(span: TextSpan, row: int) -> tuple[npt.NDArray[np.uint8], int, int]:
 
 def loaded(tokenizer: Tokenizer) -> LoadedTokenizer:
     """Return a tokenizer, which this process loads once for a run."""
-    return held(tokenizer, lambda: LoadedTokenizer(tokenizer))
+    return cached(tokenizer, lambda: LoadedTokenizer(tokenizer))
 
 
 def _load(tokenizer: Tokenizer) -> Any:

@@ -31,7 +31,7 @@ from curator_df.kernels.edits.page_extractors import MAX_DIV_DEPTH, Extraction, 
 from curator_df.kernels.edits.splices import Splice, splice_texts
 from curator_df.kernels.text.buffers import TextSpan, repeated_texts, text_dtype
 from curator_df.memory.killable_process import CallFailedError, KillableProcesses
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.sizes import read_size
 from curator_df.ops.cleaning.rewriting import SPLICE_FACTOR, rewrite_texts
 from curator_df.ops.host_only import require_host
@@ -441,7 +441,7 @@ def texts_within_limits(texts: pd.Series, settings: LimitedSettings) -> Extracte
     )
     found = Extracted(texts, counts)
     (name,) = settings.held_by_task
-    pool = held(name, lambda: KillableProcesses(EXTRACTION, settings.call_bytes))
+    pool = cached(name, lambda: KillableProcesses(EXTRACTION, settings.call_bytes))
     with pool.borrowed() as process:
 
         def text_of(row: int, page: bytes) -> bytes | None:

@@ -24,7 +24,7 @@ from curator_df.io.output.files import arrow_schema
 from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.rows.content_hash import Hashes
 from curator_df.kernels.rows.keep_rows import keep_rows
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.sizes import show_sizes
 from curator_df.ops.host_only import require_host
 from curator_df.ops.joins.keys import Joining, key_hashes, key_kind, require_kinds
@@ -152,7 +152,7 @@ class HeldFrame:
 
     def lookup(self) -> Lookup:
         """Return its rows, which this process holds once."""
-        found: Lookup = held(("join", self.digest, self.signed), self._unpack)
+        found: Lookup = cached(("join", self.digest, self.signed), self._unpack)
         return found
 
     def _unpack(self) -> Lookup:

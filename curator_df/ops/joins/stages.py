@@ -39,7 +39,7 @@ from curator_df.io.shuffle.files import BatchWriter, batches_of
 from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
 from curator_df.kernels.compiling import kernel_sets
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.memory.sizes import show_size, show_sizes
 from curator_df.ops.duplicates.exact import refuse_block
 from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
@@ -404,7 +404,7 @@ class HeldFiles:
     def lookup(self) -> Lookup:
         """Return the rows, which this process holds once."""
         key = ("join", self.folder.url, tuple(file.checksum for file in self.files))
-        found: Lookup = held(key, self._read)
+        found: Lookup = cached(key, self._read)
         return found
 
     def _read(self) -> Lookup:

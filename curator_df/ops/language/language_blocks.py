@@ -26,7 +26,7 @@ from curator_df.kernels.fasttext.model_tables import FastTextTables
 from curator_df.kernels.fasttext.rank_labels import RankedLabels, rank_labels
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.fasttext_file import fasttext_layout, read_model
 
@@ -133,7 +133,7 @@ def loaded(model: LanguageModel) -> FastTextTables:
             )
         return tables
 
-    return held(("fastText", model.digest, model.path), load)
+    return cached(("fastText", model.digest, model.path), load)
 
 
 def best_languages(

@@ -39,7 +39,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.ops.duplicates.groups import (
     FIND_GROUPS,
     no_groups,
@@ -77,7 +77,7 @@ class GroupLookup:
 
     def of(self, addresses: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the group of each row, and which rows are in one."""
-        known, groups = held(
+        known, groups = cached(
             ("groups", self.listing.fingerprint, self.digest, zlib.crc32(self.packed_files)), self._read
         )
         places = np.minimum(np.searchsorted(known, addresses), max(len(known) - 1, 0))

@@ -31,7 +31,7 @@ from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.kernels.urls.listed import HashedLists, has_part, has_word, matches, normalized, words_of
 from curator_df.kernels.urls.parts import SplitUrls, spans_of, split_urls, suffix_list
-from curator_df.memory.process_cache import held
+from curator_df.memory.process_cache import cached
 from curator_df.ops.host_only import require_host
 from curator_df.ops.urls.url_parts import suffix_list_price
 
@@ -328,7 +328,7 @@ class Lookups:
     @classmethod
     def of(cls, lists: UrlLists) -> Lookups:
         """Return the lookups of this process, which are made once."""
-        return held(("url lists", fingerprint(lists)), lambda: cls.read(lists))
+        return cached(("url lists", fingerprint(lists)), lambda: cls.read(lists))
 
     @classmethod
     def read(cls, lists: UrlLists) -> Lookups:

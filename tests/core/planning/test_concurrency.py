@@ -20,7 +20,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.price import task_bytes
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks import task as tasks
@@ -36,7 +36,7 @@ def come_back(balance, count, *, seconds, elsewhere):
     """Let tasks come back that took so long; return how often something was settled."""
     began_with = balance.extra_tasks
     done = [
-        Manifest(0, seconds=seconds, elsewhere_seconds=elsewhere, steps=[StepTally(bytes_in=1_000_000)])
+        Manifest(0, seconds=seconds, elsewhere_seconds=elsewhere, steps=[StepCounts(bytes_in=1_000_000)])
         for _ in range(count)
     ]
     return sum(balance.add(began_with, manifest) for manifest in done)
@@ -113,7 +113,7 @@ def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_ro
 def test_tasks_that_began_in_other_circumstances_do_not_count():
     balance = ConcurrencyTuner(["ask"], workers=1, threads=1, most=1)
     come_back(balance, 4, seconds=1.0, elsewhere=0.5)
-    late = Manifest(0, seconds=100.0, elsewhere_seconds=1.0, steps=[StepTally(bytes_in=1)])
+    late = Manifest(0, seconds=100.0, elsewhere_seconds=1.0, steps=[StepCounts(bytes_in=1)])
     assert not any(balance.add(0, late) for _ in range(20))
     assert balance.extra_tasks == 1
 

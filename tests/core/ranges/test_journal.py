@@ -23,7 +23,7 @@ from curator_df.core.ranges.journal import (
 )
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Ranges
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.errors import OutputChangedError, OutputExistsError, OutputInUseError, ResumeError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
@@ -149,7 +149,7 @@ def test_all_notes_or_none_of_a_stage(out):
 
 
 def test_a_record_is_the_same_after_it_was_stored(out):
-    tally = StepTally(5, 3, 0.25, {"too_short": 2}, {"tokens": 12}, {"model": 7})
+    tally = StepCounts(5, 3, 0.25, {"too_short": 2}, {"tokens": 12}, {"model": 7})
     record = dataclasses.replace(
         finished(out, 0), steps=(tally,), summary={"key_checksum": 2**63 + 1}, device_peak_bytes=5
     )

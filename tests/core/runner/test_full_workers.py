@@ -179,7 +179,7 @@ def test_a_worker_is_started_again_after_a_probe_that_failed_and_left_memory_beh
     client, held = dispatch().client, iter([10**8, 10**8 + left_bytes])
     client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": MemoryError("no room")})
     monkeypatch.setattr(recycling, "_held", lambda *_: next(held))
-    told = recycling.treat_leak(client, Leak("host:1", 3, 4 * 10**8, 10**8, again=True), b"", None, restarts=True)
+    told = recycling.diagnose_leak(client, Leak("host:1", 3, 4 * 10**8, 10**8, again=True), b"", None, restarts=True)
     assert told.recycled and not told.step
     assert len(client.restarted) == restarts
 

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner import live_panel as live
 from curator_df.core.runner.events import RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.live_panel import RunView, TextPanel, bar, live_panel
@@ -44,7 +44,7 @@ def session(sampler=None):
 
 
 def done(kept):
-    steps = [StepTally(10, 10), StepTally(10, kept)]
+    steps = [StepCounts(10, 10), StepCounts(10, kept)]
     return TaskEnded("write", JOB, Manifest(0, "done", rows_read=10, rows_written=kept, steps=steps), 1.0)
 
 

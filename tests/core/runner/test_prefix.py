@@ -19,7 +19,7 @@ from curator_df.core.runner import prefix, run
 from curator_df.core.runner.events import FINAL_STAGE, TaskEnded
 from curator_df.core.runner.passes import PassRunner
 from curator_df.core.runner.prefix import Trial
-from curator_df.core.tasks.tallies import tallies
+from curator_df.core.tasks.counts_by_step import counts_by_step
 from curator_df.core.tasks.task import Attempt, left_by_steps
 from tests.core.runner.fake_client import inline_cluster
 
@@ -271,7 +271,7 @@ def test_whoever_watches_a_run_counts_all_its_rows(corpus, tmp_path, cluster):
         rows = [(event.manifest.rows_read, event.manifest.rows_quarantined) for event in ended]
         by_step = collections.defaultdict(lambda: np.zeros(3, dtype=np.int64))
         for event in ended:
-            for place, name, tally in tallies(event.job, event.manifest):
+            for place, name, tally in counts_by_step(event.job, event.manifest):
                 blocks = (
                     [tally.bytes_in, sum(tally.blocks_by_seconds)] if place < 4 else [0, 0]
                 )  # later ones are cut otherwise

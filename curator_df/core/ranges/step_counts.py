@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from curator_df.core.ranges.blocks import Outcome
 
 BLOCK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds in seconds of the counts in `StepTally.blocks_by_seconds`."""
+"""Bounds in seconds of the counts in `StepCounts.blocks_by_seconds`."""
 
 
 @dataclass
-class StepTally:
+class StepCounts:
     """Tally of one step over the blocks of one range."""
 
     rows_in: int = 0
