@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pending removal of substrings that occur in several places: exchanges of keys, and the action of the last pass.
 
-1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_windows`) and its place. One that occurs once has no copy.
+1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_spans`) and its place. One that occurs once has no copy.
 2. stretches: a hash of all bytes of each stretch whose anchor repeats. Copies of a stretch are known, whatever their number.
 3. pieces: those stretches whose anchor also has other stretches are divided into pieces of a few windows, which are compared in
    the same way: a repeated substring begins or ends in such a stretch, or it has only a short substring in common with another.

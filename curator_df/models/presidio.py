@@ -99,7 +99,7 @@ PIPELINE_FACTOR = 1.6
 """Memory multiplier of a loaded pipeline, as a multiple of its files: en_core_web_sm (15 MB) took 58 MB, pipelines with
 vectors of 77 MB took 133 MB, and those of 261 MB took 404 MB."""
 CALL_BYTES = 60_000_000
-"""Bytes that the analysis of a piece needs (`kernels.pii.entities.PIECE_BYTES`)."""
+"""Bytes that the analysis of a piece needs (`ops.cleaning.redaction.PIECE_BYTES`)."""
 _FACTORY = re.compile(r'^factory\s*=\s*"([^"]*(?:transformer|llm)[^"]*)"', re.MULTILINE)
 
 

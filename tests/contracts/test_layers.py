@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +136,38 @@ def test_imports_within_core_go_one_way(trees: dict[Path, ast.Module]) -> None:
         path: broken_within_core("" if folder == "." else folder, trees[path]) for path, folder in folders.items()
     }
     assert {name_of(path): names for path, names in broken.items() if names} == {}
+
+
+def only_importers(trees: dict[Path, ast.Module]) -> dict[str, str]:
+    """Return the importer of each module from which one other imports names, inside functions too."""
+    names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in trees}
+    modules = {name.removesuffix(".__init__"): path.stem != "__init__" for path, name in names.items()}
+    importers = defaultdict(set)
+    for path, tree in trees.items():
+        for name in imports_in(ast.Module([node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)], [])):
+            target = name if name in modules else name.rpartition(".")[0]
+            importers[target].add(names[path].removesuffix(".__init__"))
+    found = {name: users - {name} for name, users in importers.items() if modules.get(name)}
+    return {name: next(iter(users)) for name, users in found.items() if len(users) == 1}
+
+
+def test_modules_with_one_importer_are_as_many_as_the_decision_says(trees: dict[Path, ast.Module]) -> None:
+    [decision] = (PACKAGE.parent / "docs" / "decisions").glob("0045-*.md")
+    said = [int(number) for number in re.findall(r"\*\*(\d+)\*\*", decision.read_text())]
+    alone = only_importers(trees)
+    of_kind = Counter(
+        "kernels" if name.startswith("curator_df.kernels.") else importer for name, importer in alone.items()
+    )
+    profiles, package = of_kind["curator_df.profiles"], of_kind["curator_df"]
+    assert said == [len(alone), package, of_kind["curator_df.cli"], profiles, of_kind["kernels"]]
+    assert len(alone) <= 100
+
+
+def test_a_module_that_one_other_imports_is_found() -> None:
+    tree = ast.parse("def late():\n    from curator_df.core.columns import is_text")
+    once = {PACKAGE / "core" / "columns.py": ast.parse(""), PACKAGE / "cli.py": tree}
+    assert only_importers(once) == {"curator_df.core.columns": "curator_df.cli"}
+    assert only_importers({**once, PACKAGE / "demo.py": tree}) == {}
 
 
 def test_map_partitions_is_called_in_one_place(trees: dict[Path, ast.Module]) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.rejects import reject_rows
+from curator_df.core.ranges.rejects import reject_rows
 from curator_df.errors import UnsupportedBackendError
 from curator_df.memory.process_cache import release_held
 from curator_df.ops.host_only import HOST_ONLY

@@ -24,7 +24,7 @@ from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
 from curator_df.kernels.rows import repeated_rows
-from curator_df.kernels.rows.repeated_rows import RepeatedRows
+from curator_df.kernels.rows.key_tables import RepeatedRows
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.test_near_duplicates import variants
 

@@ -22,7 +22,7 @@ from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnErro
 from curator_df.core.runner import run
 from curator_df.errors import RowCountError
 from curator_df.exchange import in_order
-from curator_df.exchange.in_order import InOrder, KeepFirst, OrderedKeys, RangeInTurn, key_file
+from curator_df.exchange.key_drop import InOrder, KeepFirst, OrderedKeys, RangeInTurn, key_file
 from curator_df.files.storage import Folder
 from tests.core.runner.fake_client import inline_cluster
 
@@ -297,7 +297,7 @@ def test_a_range_that_waits_stops_when_its_task_has_to(ordered):
 
 FORKING = """
 import os, sys, time
-from curator_df.exchange.in_order import InOrder, OrderedKeys
+from curator_df.exchange.key_drop import InOrder, OrderedKeys
 from curator_df.files.storage import Folder
 
 found = OrderedKeys(Folder(sys.argv[1]), InOrder(1, 1), "a run")

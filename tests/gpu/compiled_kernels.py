@@ -11,7 +11,7 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import grams, measured, signatures, tables
+from curator_df.kernels.device import measured, signatures, tables
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
@@ -59,11 +59,11 @@ def arguments(offsets):
         measured.sentences_kernel: (*counted, TABLE),
         **dict.fromkeys(CELLS_KERNELS, (*counted, types.int64, PLACES)),
         **dict.fromkeys(TABLE_KERNELS, (*counted, types.int64, types.uint32[::1], PLACES, TABLE)),
-        grams.gram_needs_kernel: (*counted, types.int64, TABLE),
-        grams.short_grams_kernel: short,
-        grams.short_repeats_kernel: short,
-        grams.long_grams_kernel: (*long, TABLE),
-        grams.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
+        tables.gram_needs_kernel: (*counted, types.int64, TABLE),
+        tables.short_grams_kernel: short,
+        tables.short_repeats_kernel: short,
+        tables.long_grams_kernel: (*long, TABLE),
+        tables.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
         measured.count_kernel: (TABLE, types.int64, types.int64[::1]),
         measured.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
         measured.pass_kernel: (VALID, types.int64, types.int16[::1]),

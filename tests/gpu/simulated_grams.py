@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import config
 
-from curator_df.kernels.device import grams, measured
+from curator_df.kernels.device import measured, tables
 from curator_df.kernels.device.support import Room, metrics_price
 from curator_df.kernels.device.texts import texts_to_device
 from curator_df.kernels.metrics.catalog import METRICS, features_of
@@ -34,14 +34,14 @@ class Launches:
 
     def __init__(self):
         self.rows = []
-        self._one_by_one = grams.one_by_one
+        self._one_by_one = tables.one_by_one
 
     def __enter__(self):
-        grams.one_by_one = self._counted
+        tables.one_by_one = self._counted
         return self
 
     def __exit__(self, *exc):
-        grams.one_by_one = self._one_by_one
+        tables.one_by_one = self._one_by_one
 
     def _counted(self, rows, most_threads):
         self.rows.append(rows)

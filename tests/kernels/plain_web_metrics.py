@@ -9,7 +9,7 @@ import unicodedata
 from collections import Counter
 
 from curator_df.kernels.metrics.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
-from curator_df.kernels.metrics.nemo.character_classes import ALPHABETIC, character_classes
+from curator_df.kernels.metrics.nemo.character_counts import ALPHABETIC, character_classes
 
 URL = re.compile(r"https?://[!$-_a-z]+")
 BULLETS = tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿")

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from curator_df.kernels.rows.key_table import KeyTable, table_bytes
+from curator_df.kernels.rows.key_tables import KeyTable, table_bytes
 
 
 @pytest.mark.parametrize("low", [1 << 40, 3], ids=["spread", "in the same slots"])

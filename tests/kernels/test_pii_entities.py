@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.kernels.pii import entities as pii_entities
-from curator_df.kernels.pii.entities import pieces
-from curator_df.ops.cleaning.redaction import RedactionSettings, redact_texts
+from curator_df.ops.cleaning import redaction as pii_entities
+from curator_df.ops.cleaning.redaction import RedactionSettings, pieces, redact_texts
 
 
 @dataclasses.dataclass(frozen=True)

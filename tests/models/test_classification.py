@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.rejects import reject_rows
+from curator_df.core.ranges.rejects import reject_rows
 from curator_df.memory.process_cache import cached
 from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.classifiers.catalogue import Classifier

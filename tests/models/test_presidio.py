@@ -21,10 +21,10 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import CorruptFileError, InputError, MissingExtraError, ParameterError
-from curator_df.kernels.pii import entities as pii_entities
 from curator_df.memory.process_cache import release_held
 from curator_df.models import presidio
 from curator_df.models.presidio import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
+from curator_df.ops.cleaning import redaction as pii_entities
 from curator_df.ops.cleaning.redaction import RedactionSettings, redact_texts
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of
 from tests.core.runner.fake_client import inline_cluster

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the folders of a run do not overlap: those of its outputs and rejects, and those that it reads from.
 
-Everything is checked by name, before a file is written or deleted. See also `core.ranges.rejects_folder`, which checks the
+Everything is checked by name, before a file is written or deleted. See also `core.ranges.rejects`, which checks the
 content of the folder.
 """
 

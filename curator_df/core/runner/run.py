@@ -42,7 +42,7 @@ from curator_df.core.ranges.journal import (
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
-from curator_df.core.ranges.rejects_folder import RejectsFolder
+from curator_df.core.ranges.rejects import RejectsFolder
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.runner.advice import advice, rows_out_of_memory

@@ -28,7 +28,6 @@ from distributed import get_worker, secede
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step, run_step
-from curator_df.core.planning.rejects import reject_rows, rejects_meta
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.current_step import enter_step, leave_task
 from curator_df.core.ranges.manifest import Manifest
@@ -47,6 +46,7 @@ from curator_df.core.ranges.out_of_memory import (
 )
 from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.range_action import NotItsTurnError
+from curator_df.core.ranges.rejects import reject_rows, rejects_meta
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps

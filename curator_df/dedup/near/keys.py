@@ -19,7 +19,7 @@ from curator_df.exchange.keys import CHECKSUM_MASK, LEAST_KEY_BYTES, key_checksu
 from curator_df.files.row_sort import RowSorter
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.kernels.rows.either_backend import rows_where
-from curator_df.kernels.rows.repeated_rows import SLOTS, RepeatedRows
+from curator_df.kernels.rows.key_tables import SLOTS, RepeatedRows
 
 ROWS_AT_A_TIME = 4096
 """Number of rows of a block whose MinHash signatures are computed together, which limits the memory for band hashes and keys."""

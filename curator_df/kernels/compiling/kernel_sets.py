@@ -58,8 +58,8 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "pii.scan.next_suspect": 1.6,
     "metrics.ngrams.gram_repeats.count_repeats_of_span": 4.0,
     "rows.keep_rows.copy_rows": 0.4,
-    "rows.key_table.put_keys": 0.2,
-    "rows.repeated_rows.find_earlier": 0.1,
+    "rows.key_tables.put_keys": 0.2,
+    "rows.key_tables.find_earlier": 0.1,
     "rows.segment_copy.begin_pieces": 0.2,
     "rows.segment_copy.copy_pieces": 0.3,
     "rows.segment_copy.find_segments": 0.3,
@@ -85,15 +85,15 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
     "edits.unicode_repair.next_suspect": 1.2,
-    "edits.repeated_windows.find_stretches": 0.4,
-    "edits.repeated_windows.hash_spans": 0.2,
-    "edits.repeated_windows.hash_windows": 0.3,
-    "edits.repeated_windows.mark_spans": 0.1,
-    "edits.repeated_windows.next_spans": 0.3,
+    "edits.repeated_spans.find_stretches": 0.4,
+    "edits.repeated_spans.hash_spans": 0.2,
+    "edits.repeated_spans.hash_windows": 0.3,
+    "edits.repeated_spans.mark_spans": 0.1,
+    "edits.repeated_spans.next_spans": 0.3,
     "minhash.graphs.join_edges": 0.2,
     "minhash.graphs.name_roots": 0.1,
     "minhash.graphs.drop_neighbors": 0.2,
-    "metrics.nemo.nemo_line_counts.count_web_of_span": 1.5,
+    "metrics.nemo.web_metrics.count_web_of_span": 1.5,
     "metrics.words.word_counts.count_words_of_span": 1.2,
 }
 """Every kernel that Python calls, and the seconds of CPU that it took to compile after others of the same process (measured by
@@ -109,7 +109,7 @@ CONTENT = ("text.murmur_hash.hash_texts",)
 NORMALIZED_CONTENT = ("text.murmur_hash.hash_normalized",)
 PARTS = ("edits.text_parts.find_parts", "edits.text_parts.copy_without_parts")
 REPEATED_SUBSTRINGS = tuple(
-    f"edits.repeated_windows.{name}"
+    f"edits.repeated_spans.{name}"
     for name in ("find_stretches", "hash_spans", "hash_windows", "mark_spans", "next_spans")
 )
 CLEANING = ("edits.clean_texts.copy_cleaned",)
@@ -131,8 +131,8 @@ LISTED_WORDS = ("metrics.words.listed_words.count_listed_words_of_span",)
 FASTTEXT = ("fasttext.model_tables.index_entries", "fasttext.rank_labels.rank_labels_of_span")
 COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
 COVER = ("minhash.graphs.drop_neighbors",)
-FIRST_KEYS = ("rows.key_table.put_keys",)
-REPEATS_OF_ROWS = ("rows.repeated_rows.find_earlier",)
+FIRST_KEYS = ("rows.key_tables.put_keys",)
+REPEATS_OF_ROWS = ("rows.key_tables.find_earlier",)
 
 
 Unit = Literal["characters", "normalized", "words"]

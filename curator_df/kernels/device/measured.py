@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from curator_df.kernels.device.grams import count_grams_into
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
 from curator_df.kernels.device.support import WHOLE_ROOM, Room
-from curator_df.kernels.device.tables import count_in_tables
+from curator_df.kernels.device.tables import count_grams_into, count_in_tables
 from curator_df.kernels.device.texts import DeviceTexts
 from curator_df.kernels.metrics.catalog import METRICS, features_of
 from curator_df.kernels.metrics.counts import (

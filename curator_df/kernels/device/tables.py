@@ -3,9 +3,10 @@
 # ruff: noqa: ARG001
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Counts that need a hash table for each text, on a GPU: each text gets the size that it needs, from a bounded memory.
+"""Counts that need working memory for each text, on a GPU: each text gets the size that it needs, from a bounded memory.
 
-One number for each text is copied to the host: the size of its table.
+Numbers for each text are copied to the host: one for the size of its table, four for its n-grams. Short texts share one table of
+n-grams, for as many texts as fit. Long ones have a window and a table each, as many concurrently as fit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import cuda
 
 from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, starts_of, to_device
@@ -22,18 +24,23 @@ from curator_df.kernels.metrics.counts import (
     C4_FEATURES,
     COUNT_DCLM_REPEATS,
     COUNT_UNICODE_GRAMS,
+    GRAM_FEATURES,
     LINE_FEATURES,
     WEB_FEATURES,
 )
 from curator_df.kernels.metrics.dclm_counts import count_repeats_within, mark_bytes
 from curator_df.kernels.metrics.lines.line_counts import count_lines_within, line_slots, piece_slots
-from curator_df.kernels.metrics.nemo.nemo_line_counts import count_web_within, web_bytes
+from curator_df.kernels.metrics.nemo.web_metrics import count_web_within, web_bytes
+from curator_df.kernels.metrics.ngrams.gram_counts import count_long_grams, count_short_grams, table_slots
+from curator_df.kernels.metrics.ngrams.gram_repeats import count_long_repeats, count_short_repeats, repeat_bytes
+from curator_df.kernels.metrics.ngrams.short_grams import short_text_cells, short_text_within
 from curator_df.kernels.metrics.ngrams.unicode_grams import (
     count_unicode_grams_within,
     count_unicode_words,
     room_cells,
     room_within,
 )
+from curator_df.kernels.text.word_reading import WINDOW, count_words_from, word_total
 
 _OPENING_BRACKET = 0x5B
 
@@ -231,3 +238,198 @@ def count_in_tables(texts: tuple[Any, ...], group: int, features: int, room: Roo
         launch = one_by_one(part.stop - part.start, room.threads)
         part_offsets, places = offsets[part.start : part.stop + 1], to_device(starts_of(sizes[part]))
         kernel[launch](data, part_offsets, *classes, features, cells, places, counts[part])
+
+
+@cuda.jit
+def gram_needs_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, short_text_bytes: int, needs: Any
+) -> None:
+    """Compute the working memory of each text, shape (rows, 4).
+
+    The columns are words; `short_text_cells` (0 for a long text); and for a long text `table_slots` and `repeat_bytes`.
+    """
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(needs), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        words, is_short = count_words_from(data, start, stop, classes), stop - start <= short_text_bytes
+        needs[row, 0] = words
+        needs[row, 1] = short_text_cells(words, stop - start) if is_short else 0
+        needs[row, 2] = 0 if is_short else table_slots(words)
+        needs[row, 3] = 0 if is_short else repeat_bytes(stop - start)
+
+
+@cuda.jit
+def short_grams_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    rows: Any,
+    needs: Any,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.TOP_GRAM_COUNTS` and `counts.REPEATED_GRAM_COUNTS` of short texts.
+
+    ``places``, shape (rows + 1): start of the part of ``cells`` for each text, and the end of the last.
+    """
+    classes = (byte_classes, page_of, pages)
+    for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
+        row = rows[number]
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        text = short_text_within(cells[places[number] : places[number + 1]], needs[row, 0], stop - start)
+        count_short_grams(data, start, stop, classes, features, text, counts[row])
+
+
+@cuda.jit
+def short_repeats_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    rows: Any,
+    needs: Any,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count the family `counts.REPEATS` in the same way; the last three columns are working memory."""
+    classes = (byte_classes, page_of, pages)
+    for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
+        row = rows[number]
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        text = short_text_within(cells[places[number] : places[number + 1]], needs[row, 0], stop - start)
+        count_short_repeats(data, start, stop, classes, features, text, counts[row])
+
+
+@cuda.jit
+def long_grams_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    rows: Any,
+    sums: Any,
+    spans: Any,
+    table: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.TOP_GRAM_COUNTS` and `counts.REPEATED_GRAM_COUNTS` of long texts.
+
+    ``sums`` and ``spans`` have a window for each text; ``places`` has the start of its part of ``table``.
+    """
+    classes = (byte_classes, page_of, pages)
+    for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
+        row, window = rows[number], (sums[number], spans[number])
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        words = word_total(data, start, stop, classes, window[0], window[1])
+        slots = table[places[number] : places[number + 1]]
+        count_long_grams(data, start, stop, classes, features, window, slots, words, counts[row])
+
+
+@cuda.jit
+def long_repeats_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    rows: Any,
+    sums: Any,
+    spans: Any,
+    table: Any,
+    places: Any,
+    bits: Any,
+    bit_places: Any,
+    counts: Any,
+) -> None:
+    """Count the family `counts.REPEATS` in the same way, with a part of ``bits``; the last three columns are working memory."""
+    classes = (byte_classes, page_of, pages)
+    for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
+        row, window = rows[number], (sums[number], spans[number])
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        words = word_total(data, start, stop, classes, window[0], window[1])
+        slots, twice = table[places[number] : places[number + 1]], bits[bit_places[number] : bit_places[number + 1]]
+        count_long_repeats(data, start, stop, classes, features, window, slots, twice, words, counts[row])
+
+
+WINDOW_BYTES = 5 * 8 * (WINDOW + 1)
+"""Bytes of a window of words."""
+
+
+def count_grams_into(texts: tuple[Any, ...], group: int, features: int, room: Room, counts: Any) -> None:
+    """Count the n-grams of a group of features.
+
+    Parameters
+    ----------
+    texts : tuple of device arrays
+        Bytes, offsets, and the three tables of the classes of characters.
+    group : int
+        `counts.GRAM_FEATURES` or `counts.REPEAT_FEATURES`.
+    features : int
+        Requested features of the group.
+    room : Room
+        Sizes of the working memory.
+    counts : device array of int64, shape (rows, columns of the group)
+        Result; the requested columns are overwritten.
+    """
+    needs = allocate((len(counts), 4), np.int64)
+    gram_needs_kernel[one_by_one(len(counts), room.threads)](*texts, room.short_text_bytes, needs)
+    _, cells, slots, bits = needs.copy_to_host().T
+    short, long = np.flatnonzero(cells), np.flatnonzero(cells == 0)
+    if len(short):
+        _count_short(texts, group, features, room, short, needs, cells[short], counts)
+    sizes = WINDOW_BYTES + 4 * slots[long] + (0 if group == GRAM_FEATURES else bits[long])
+    for part in consecutive(sizes, room.gram_bytes):
+        rows = long[part]
+        _count_long(texts, group, features, room, rows, slots[rows], bits[rows], counts)
+
+
+def _count_short(
+    texts: tuple[Any, ...],
+    group: int,
+    features: int,
+    room: Room,
+    rows: npt.NDArray[np.int64],
+    needs: Any,
+    cells: npt.NDArray[np.int64],
+    counts: Any,
+) -> None:
+    kernel = short_grams_kernel if group == GRAM_FEATURES else short_repeats_kernel
+    parts = list(consecutive(cells, room.gram_bytes // 8))
+    table = allocate(max(int(cells[part].sum()) for part in parts), np.uint64)
+    for part in parts:
+        given = (to_device(rows[part]), needs, table, to_device(starts_of(cells[part])))
+        kernel[one_by_one(part.stop - part.start, room.threads)](*texts, features, *given, counts)
+
+
+def _count_long(
+    texts: tuple[Any, ...],
+    group: int,
+    features: int,
+    room: Room,
+    rows: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.int64],
+    counts: Any,
+) -> None:
+    windows = (
+        allocate((len(rows), 2, WINDOW + 1), np.uint64),
+        allocate((len(rows), 3, WINDOW + 1), np.int64),
+    )
+    given = (to_device(rows), *windows, allocate(int(slots.sum()), np.uint32), to_device(starts_of(slots)))
+    launch = one_by_one(len(rows), room.threads)
+    if group == GRAM_FEATURES:
+        long_grams_kernel[launch](*texts, features, *given, counts)
+    else:
+        twice = (allocate(int(bits.sum()), np.uint8), to_device(starts_of(bits)))
+        long_repeats_kernel[launch](*texts, features, *given, *twice, counts)

@@ -264,7 +264,7 @@ WEB = CountFamily(
         (COUNT_DOLMA_LINES, DOLMA_LINE_COUNTS),
         (COUNT_WEB_PARAGRAPHS, WEB_PARAGRAPH_COUNTS),
     ),
-    ("metrics.nemo.nemo_line_counts.count_web_of_span",),
+    ("metrics.nemo.web_metrics.count_web_of_span",),
 )
 REPEATS = CountFamily(
     (

@@ -41,7 +41,7 @@ from curator_df.kernels.metrics.counts import (
     Classes,
 )
 from curator_df.kernels.metrics.lines.text_sentences import text_sentences
-from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
+from curator_df.kernels.metrics.nemo.character_counts import character_byte_classes, character_classes
 from curator_df.kernels.metrics.words.listed_words import count_listed_words_of_span, word_list
 from curator_df.kernels.metrics.words.word_metrics import TEXT_COUNTS
 from curator_df.kernels.text.buffers import TextSpan, read_only, text_spans

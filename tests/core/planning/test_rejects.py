@@ -10,8 +10,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.planning.lowering import lower
-from curator_df.core.planning.rejects import reject_rows
 from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.rejects import reject_rows
 from curator_df.models.classifiers.class_scores import ClassScores
 from curator_df.models.classifiers.classification import _threshold
 from tests.core.runner.fake_client import inline_cluster

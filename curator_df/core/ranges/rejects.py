@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table of removed rows: the columns as they were read, with the step and the reason of each removal.
+"""Rows that a run removes: their table, and their folder, with what it may contain when the run begins, and whose it is.
 
-Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``, ``threshold``, ``file``, ``offset``,
-``matched_file``, ``matched_offset``. A table in ``docs/operators.md`` lists the columns that each step fills.
+The table has the columns as they were read. Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``,
+``threshold``, ``file``, ``offset``, ``matched_file``, ``matched_offset``. A table in ``docs/operators.md`` lists the columns that
+each step fills.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -20,8 +23,11 @@ from curator_df.core.columns import is_text
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_REASON
+from curator_df.core.ranges.journal import Journal, OnExisting, check_output
+from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.files.storage import shown_path
+from curator_df.errors import OutputExistsError, ResumeError
+from curator_df.files.storage import JOURNAL_FOLDER, shown_path
 
 _TEXT = pd.StringDtype("pyarrow")
 _COLUMNS: dict[str, Any] = {
@@ -94,3 +100,64 @@ def _as_read(removed: Any, name: str, source_meta: Any) -> Any:
             with suppress(TypeError, ValueError, OverflowError, pa.ArrowInvalid):  # a value that the type does not hold
                 return column.astype(dtype)  # an assigned text or number has another type of the same kind
     return pd.Series(pd.array([None] * len(removed), dtype=dtype), index=removed.index)
+
+
+MARK = f"{JOURNAL_FOLDER}/rejects_of.json"
+"""File that names the run and the output to which the rows belong."""
+
+
+class RejectsFolder:
+    """Folder for the removed rows of one output, locked by the process that runs it."""
+
+    def __init__(self, sink: Sink, output: Journal) -> None:
+        self._sink, self._output = sink, output
+        self._journal = Journal(sink.folder)
+        self._present: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._journal.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._journal.__exit__(kind, exc, trace)
+
+    def check(self, on_existing: OnExisting) -> None:
+        """Raise an error if the folder's content prevents the run. Nothing is deleted."""
+        folder, run = self._sink.folder, self._output.run
+        self._present = check_output(self._journal, self._sink, on_existing)
+        if self._journal.is_started:
+            raise OutputExistsError(
+                f"rejects={folder.url!r} contains the output of a run. Use another folder for rejects=, or delete "
+                f"{folder.url!r} yourself if you do not need that output any more"
+            )
+        if not self._present or on_existing != "resume":
+            return
+        marked = json.loads(folder.read(MARK)) if folder.exists(MARK) else None
+        if marked is None:
+            strange = [name for name in self._present if self._sink.owns(name) is None and not _is_ours(name)]
+            if run is None or run["id"] is not None or strange:  # runs of versions without marks lack an id
+                raise ResumeError(
+                    f"rejects={folder.url!r} contains files that are not rejects of this run ({self._present[0]!r}...). Use "
+                    "another folder for rejects=, or delete these files yourself"
+                )
+        elif run is None or (marked["run"] or marked["output"]) != (run["id"] or self._output.folder.url):
+            raise ResumeError(
+                f"rejects={folder.url!r} contains the rejects of another run, whose output is {marked['output']}. Use another "
+                f"folder for rejects=, or delete {folder.url!r} if you do not need those rejects any more"
+            )
+
+    def empty(self) -> None:
+        """Delete the files that a run wrote to the folder."""
+        self._sink.folder.delete_all(self._present)
+
+    def claim(self) -> None:
+        """Mark the folder with the run, whose ranges are already stored."""
+        run = self._output.run
+        mark = {"run": None if run is None else run["id"], "output": self._output.folder.url}
+        self._sink.folder.write(MARK, json.dumps(mark).encode())
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(f"{JOURNAL_FOLDER}/")
