@@ -23,7 +23,7 @@ from curator_df.exchange.range_groups import RangeGroups
 from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
-from curator_df.kernels.rows import repeated_rows
+from curator_df.kernels.rows import key_tables
 from curator_df.kernels.rows.key_tables import RepeatedRows
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.test_near_duplicates import variants
@@ -85,7 +85,7 @@ def edges_of(folder, pending, texts, block_rows, memory):
 def test_edges_are_those_of_all_keys(tmp_path_factory, pending, texts, block_rows, slots):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "SLOTS", slots)
-        patch.setattr(repeated_rows, "SLOTS", slots)
+        patch.setattr(key_tables, "SLOTS", slots)
         few = edges_of(tmp_path_factory.mktemp("few"), pending, texts, block_rows, RepeatedRows)
         all_keys = edges_of(tmp_path_factory.mktemp("all"), pending, texts, block_rows, NoMemory)
         one_block = edges_of(tmp_path_factory.mktemp("one"), pending, texts, 1000, RepeatedRows)

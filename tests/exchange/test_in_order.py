@@ -21,7 +21,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError
 from curator_df.core.runner import run
 from curator_df.errors import RowCountError
-from curator_df.exchange import in_order
+from curator_df.exchange import key_drop
 from curator_df.exchange.key_drop import InOrder, KeepFirst, OrderedKeys, RangeInTurn, key_file
 from curator_df.files.storage import Folder
 from tests.core.runner.fake_client import inline_cluster
@@ -183,7 +183,7 @@ def test_a_run_that_began_in_one_way_is_resumed_in_the_other(docs, expected, tmp
 @pytest.mark.parametrize(
     ("module", "names", "reason"),
     [
-        (in_order, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more keys than the 40"),
+        (key_drop, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more keys than the 40"),
         (one_pass, {"HELD_FACTOR": 0.0, "ROW_BYTES": 0, "HELD_FIXED_BYTES": 500}, "take more memory than was expected"),
     ],
 )
@@ -217,7 +217,7 @@ def test_other_drops_have_a_pass_of_their_own(docs, options):
 
 
 def test_keys_that_would_take_most_of_the_memory_have_a_pass_of_their_own(docs, monkeypatch):
-    monkeypatch.setattr(in_order, "LEAST_KEYS", 100_000_000)
+    monkeypatch.setattr(key_drop, "LEAST_KEYS", 100_000_000)
     assert len(cdf.explain(docs.curate.drop_exact_duplicates(), memory="1GB", cpus=2).stages) == 2
 
 
@@ -237,7 +237,7 @@ def test_several_outputs_have_passes_for_their_keys(docs, tmp_path):
 
 @pytest.fixture
 def ordered(docs, tmp_path, monkeypatch):
-    monkeypatch.setattr(in_order, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(key_drop, "PATIENCE_SECONDS", 0.2)
     [step] = lower(docs.curate.drop_exact_duplicates()).steps
     found = OrderedKeys(Folder(str(tmp_path / "keys")), InOrder(1_000, 1_000_000), "a run")
     return KeepFirst(step.pending, found)
@@ -267,7 +267,7 @@ def test_a_range_waits_while_the_one_before_it_runs_and_gives_up_when_it_does_no
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    waiting.join(3 * in_order.PATIENCE_SECONDS)
+    waiting.join(3 * key_drop.PATIENCE_SECONDS)
     assert waiting.is_alive()
     first.close()  # its task failed
     third = ordered.of_range(2)
@@ -361,7 +361,7 @@ def test_a_decision_that_could_not_be_stored_is_forgotten(ordered, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(OrderedKeys, "write", lambda *_: (_ for _ in ()).throw(OSError("no space")))
         ordered.found.in_process()
-        patched.setattr(in_order, "KeyTable", None)  # a second table would not fit
+        patched.setattr(key_drop, "KeyTable", None)  # a second table would not fit
         with pytest.raises(OSError, match="no space"):
             kept_of(ranges)
     ranges = ordered.of_range(0)
