@@ -15,7 +15,7 @@ import pytest
 from numba import types
 from numba.core.typing.context import BaseContext
 
-from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import borrowing, chosen, helper, inlined, kernel
 from curator_df.kernels.compiling.compiled import types as types_of_kernels
 from curator_df.kernels.compiling.dispatchers import KernelCache
 
@@ -130,6 +130,37 @@ def test_helpers_have_no_machine_code_of_their_own_and_can_be_called_from_python
     assert total(np.arange(5), 3) == total.py_func(np.arange(5), 3) == 60
     assert total(np.arange(5.0), 0.5) == 10.0
     assert doubled(21) == 42
+
+
+def total_of_new_numbers(decorate):
+    """Return a kernel that creates an array, and counts what a helper with this decorator finds in parts of it."""
+
+    @helper
+    def last(numbers, size):
+        part = numbers[-size:]
+        return part[0]
+
+    @decorate
+    def total_of_parts(numbers):
+        found = 0
+        for size in range(1, len(numbers)):
+            found += last(numbers[: size + 1], size)
+        return found
+
+    @kernel(types.int64(types.int64))
+    def total_of_new(count):
+        numbers = np.arange(count)
+        return total_of_parts(numbers)
+
+    return total_of_new, total_of_parts
+
+
+@pytest.mark.parametrize(("decorate", "counts"), [(helper, True), (borrowing, False)])
+def test_numba_counts_no_references_in_what_borrows_arrays(decorate, counts):
+    total_of_new, total_of_parts = total_of_new_numbers(decorate)
+    assert total_of_new(6) == 1 + 1 + 1 + 1 + 1
+    [compiled] = total_of_parts.overloads.values()
+    assert ("@NRT_incref" in compiled.library.get_llvm_str()) == counts
 
 
 def polynomial():

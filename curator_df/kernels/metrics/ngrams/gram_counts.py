@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import copied, helper, kernel, types
+from curator_df.kernels.compiling.compiled import borrowing, copied, helper, kernel, types
 from curator_df.kernels.metrics.counts import (
     COUNT_FIRST_GRAM,
     COUNTS,
@@ -249,7 +249,7 @@ def table_slots(words: int) -> int:
     return 8 * words if words <= WINDOW else 2 * words + 16
 
 
-@helper
+@borrowing
 def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     """Count as `count_grams` does, for a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)

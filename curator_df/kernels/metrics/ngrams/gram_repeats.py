@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, kernel, types
+from curator_df.kernels.compiling.compiled import borrowing, helper, kernel, types
 from curator_df.kernels.metrics.counts import (
     COUNT_FIRST_DUPLICATE,
     COUNT_FIRST_REMOVED,
@@ -311,7 +311,7 @@ def _code_points(data: Any, start: int, stop: int) -> int:
     return code_points
 
 
-@helper
+@borrowing
 def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     """Count as `count_repeats` does, for a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
