@@ -30,7 +30,7 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.arguments import absolute
-from curator_df.cluster.beside_start import started_with
+from curator_df.cluster.beside_start import bytes_of_files, started_with
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, RecipeError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.recipes.commands import recipe_app
@@ -469,7 +469,8 @@ def _console(*, stderr: bool = False) -> Console:
 def _started(memory: str | None, cpus: int | None, source: str, chain: Callable[[], Any], *, is_usual: bool) -> Any:
     """Return a context with a cluster and a table, which is made while workers start, or before if it may be a mistake."""
     is_first = not (is_usual and os.path.exists(source))
-    return started_with(partial(cdf.start_cluster, memory=memory, cpus=cpus), chain, is_first=is_first)
+    start, size = partial(cdf.start_cluster, memory=memory, cpus=cpus), bytes_of_files(source)
+    return started_with(start, chain, is_first=is_first, input_bytes=size)
 
 
 @contextmanager

@@ -140,8 +140,8 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
         compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS.kernels])
     console.print(f"Starting a cluster with a memory budget of {memory}...")
     with (
-        _alive(console, "waiting for the worker processes"),
-        beside_start(lambda: _chain(corpus, profile)) as docs,
+        _alive(console, "starting the cluster"),
+        beside_start(lambda: _chain(corpus, profile), input_bytes=corpus.text_bytes) as docs,
     ):
         cluster = cdf.start_cluster(memory=memory, cpus=cpus)
     with cluster:

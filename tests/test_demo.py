@@ -91,9 +91,9 @@ class Terminal(io.StringIO):
 def test_a_spinner_shows_in_a_terminal_that_work_goes_on(monkeypatch, has_bar):
     monkeypatch.setattr(sys, "stderr", Terminal())
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    with demo._alive(console, "waiting for the worker processes", has_bar=has_bar):
+    with demo._alive(console, "starting the cluster", has_bar=has_bar):
         pass
-    assert ("waiting for the worker processes" in console.file.getvalue()) == (not has_bar)
+    assert ("starting the cluster" in console.file.getvalue()) == (not has_bar)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

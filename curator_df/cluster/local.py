@@ -26,7 +26,7 @@ import dask
 from distributed import wait
 from distributed.security import Security
 
-from curator_df.cluster.beside_start import make_beside_start
+from curator_df.cluster.beside_start import has_small_input, make_beside_start
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
@@ -502,7 +502,8 @@ def start_cluster(
     def choose(baseline: Baseline | None) -> Layout:
         held = held_bytes if baseline is None else 0  # a measured baseline includes it
         if devices is None:
-            layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline)
+            few = has_small_input() and recycle is None and protocol == "tcp"
+            layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline, has_small_input=few)
         else:
             layout = gpu_layout(allowed_bytes, devices, held, cpus, baseline=baseline)
         require_processes_for(protocol, layout)

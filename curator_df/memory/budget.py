@@ -205,7 +205,12 @@ def require_cpus(cpus: int) -> None:
 
 
 def choose_layout(
-    allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0, baseline: Baseline | None = None
+    allowed_bytes: int,
+    *,
+    cpus: int | None = None,
+    held_bytes: int = 0,
+    baseline: Baseline | None = None,
+    has_small_input: bool = False,
 ) -> Layout:
     """Choose processes and threads for a budget on this node.
 
@@ -219,6 +224,8 @@ def choose_layout(
         Memory that this process uses beyond an idle client, such as a table in a notebook.
     baseline : Baseline, optional
         Memory of processes before any work; by default values that were measured once, on another machine.
+    has_small_input : bool
+        Whether the input is so small that starting worker processes would take longer than the work.
 
     Returns
     -------
@@ -241,6 +248,8 @@ def choose_layout(
     cpus = usable_cpus() if cpus is None else cpus
     require_cpus(cpus)
     there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
+    if has_small_input and (work_bytes := there.work_bytes(0)) // cpus >= MIN_THREAD_BYTES:
+        return there.layout(0, cpus, cpus, "worker processes would take longer to start than the small input takes")
     for workers in _divisors(cpus):
         work_bytes = there.work_bytes(workers)
         if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:

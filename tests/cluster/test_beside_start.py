@@ -5,7 +5,15 @@ from contextlib import nullcontext
 
 import pytest
 
-from curator_df.cluster.beside_start import beside_start, make_beside_start, started_with
+from curator_df.cluster.beside_start import (
+    SMALL_INPUT_BYTES,
+    beside_start,
+    bytes_of_files,
+    has_small_input,
+    make_beside_start,
+    started_with,
+)
+from curator_df.memory.budget import choose_layout
 
 pytestmark = pytest.mark.quick
 
@@ -59,3 +67,35 @@ def test_a_cluster_is_closed_if_the_call_failed():
     with pytest.raises(KeyError), started_with(Running, lambda: {}["text"]):
         pass
     assert len(ended) == 1
+
+
+def test_the_size_of_an_input_is_that_of_its_local_files(tmp_path):
+    (tmp_path / "parts" / "later").mkdir(parents=True)
+    (tmp_path / "parts" / "one.jsonl").write_bytes(b"x" * 300)
+    (tmp_path / "parts" / "later" / "two.jsonl").write_bytes(b"x" * 40)
+    assert bytes_of_files(str(tmp_path / "parts")) == 340
+    assert bytes_of_files(str(tmp_path / "parts" / "one.jsonl")) == 300
+    assert bytes_of_files(str(tmp_path / "parts" / "*.jsonl")) is bytes_of_files("s3://bucket/parts") is None
+
+
+@pytest.mark.parametrize(
+    ("input_bytes", "is_small"), [(1_000_000, True), (None, False), (SMALL_INPUT_BYTES + 1, False)]
+)
+def test_only_a_start_in_the_block_is_for_a_small_input(input_bytes, is_small):
+    start = lambda: nullcontext(has_small_input())  # noqa: E731
+    with started_with(start, lambda: "table", input_bytes=input_bytes) as (started, _):
+        assert started.enter_result is is_small
+        assert not has_small_input()
+
+
+@pytest.mark.parametrize("allowed_bytes", [500_000_000, 1_000_000_000, 4_000_000_000])
+def test_a_small_input_is_worked_on_in_threads_with_more_memory_than_worker_processes_leave(allowed_bytes):
+    small, usual = (choose_layout(allowed_bytes, cpus=2, has_small_input=few) for few in (True, False))
+    assert (small.in_process, small.threads) == (True, 2)
+    assert small.thread_bytes >= usual.thread_bytes
+    assert "small input" in small.reason
+
+
+def test_a_small_input_does_not_need_more_memory():
+    few = {"cpus": 8, "has_small_input": True}
+    assert choose_layout(410_000_000, **few) == choose_layout(410_000_000, cpus=8)
