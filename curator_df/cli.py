@@ -30,7 +30,7 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.arguments import absolute
-from curator_df.cluster.beside_start import bytes_of_files, started_with
+from curator_df.cluster.beside_start import beside_start, bytes_of_files, started_with
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, RecipeError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.recipes.commands import recipe_app
@@ -201,7 +201,8 @@ def explain(
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
     docs, write = _chain(source, text, profile, words, "raise"), _writer(file_format)
     options: dict[str, Any] = {"partition_on": partition_on, **({"rejects": rejects} if rejects else {})}
-    _show(cdf.explain(docs, write, memory=memory, cpus=cpus, **options), as_json)
+    with beside_start(lambda: None, input_bytes=bytes_of_files(source)):
+        _show(cdf.explain(docs, write, memory=memory, cpus=cpus, **options), as_json)
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")

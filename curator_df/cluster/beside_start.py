@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from curator_df.memory.budget import small_input
+
 SMALL_INPUT_BYTES = 32_000_000
 """Size of an input, on disk, up to which a command starts no worker processes: they would take longer to start than to work.
 
 Measured on two cores: the demo, 20 MB of text, takes 3.1 s of CPU in threads of this process, and 4.4 s with one worker.
 """
 _call: ContextVar[_Once | None] = ContextVar("beside_start", default=None)
-_is_small: ContextVar[bool] = ContextVar("is_small", default=False)
 
 
 class _Once:
@@ -59,17 +60,12 @@ def beside_start(call: Callable[[], Any], *, input_bytes: int | None = None) -> 
     """
     once = _Once(call)
     token = _call.set(once)
-    is_small = _is_small.set(input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES)
+    is_small = small_input.set(input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES)
     try:
         yield once
     finally:
-        _is_small.reset(is_small)
+        small_input.reset(is_small)
         _call.reset(token)
-
-
-def has_small_input() -> bool:
-    """Return whether a cluster that starts now is for a small input alone."""
-    return _is_small.get()
 
 
 def bytes_of_files(source: str) -> int | None:

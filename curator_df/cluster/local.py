@@ -26,7 +26,7 @@ import dask
 from distributed import wait
 from distributed.security import Security
 
-from curator_df.cluster.beside_start import has_small_input, make_beside_start
+from curator_df.cluster.beside_start import make_beside_start
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
@@ -91,6 +91,7 @@ from curator_df.memory.budget import (
     Layout,
     choose_layout,
     parse_memory,
+    small_input,
     worker_rss_bytes,
 )
 from curator_df.memory.limits import release_free_memory
@@ -502,7 +503,7 @@ def start_cluster(
     def choose(baseline: Baseline | None) -> Layout:
         held = held_bytes if baseline is None else 0  # a measured baseline includes it
         if devices is None:
-            few = has_small_input() and recycle is None and protocol == "tcp"
+            few = small_input.get() and recycle is None and protocol == "tcp"
             layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline, has_small_input=few)
         else:
             layout = gpu_layout(allowed_bytes, devices, held, cpus, baseline=baseline)

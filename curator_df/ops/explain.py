@@ -34,7 +34,7 @@ from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
-from curator_df.memory.budget import Layout, choose_layout, parse_memory
+from curator_df.memory.budget import Layout, choose_layout, parse_memory, small_input
 from curator_df.memory.sizes import show_duration, show_size
 
 RUNS = (
@@ -115,7 +115,7 @@ def explain(
     if memory is None and cpus is None and has_session():
         layout = current_session().weigh_client()
     else:
-        layout = choose_layout(parse_memory(memory), cpus=cpus)
+        layout = choose_layout(parse_memory(memory), cpus=cpus, has_small_input=small_input.get())
     choose("explain", "output", output, ("parquet", "jsonl"))
     if run is None and options:
         option = next(iter(options))

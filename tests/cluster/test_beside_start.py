@@ -9,11 +9,10 @@ from curator_df.cluster.beside_start import (
     SMALL_INPUT_BYTES,
     beside_start,
     bytes_of_files,
-    has_small_input,
     make_beside_start,
     started_with,
 )
-from curator_df.memory.budget import choose_layout
+from curator_df.memory.budget import choose_layout, small_input
 
 pytestmark = pytest.mark.quick
 
@@ -82,10 +81,10 @@ def test_the_size_of_an_input_is_that_of_its_local_files(tmp_path):
     ("input_bytes", "is_small"), [(1_000_000, True), (None, False), (SMALL_INPUT_BYTES + 1, False)]
 )
 def test_only_a_start_in_the_block_is_for_a_small_input(input_bytes, is_small):
-    start = lambda: nullcontext(has_small_input())  # noqa: E731
+    start = lambda: nullcontext(small_input.get())  # noqa: E731
     with started_with(start, lambda: "table", input_bytes=input_bytes) as (started, _):
         assert started.enter_result is is_small
-        assert not has_small_input()
+        assert not small_input.get()
 
 
 @pytest.mark.parametrize("allowed_bytes", [500_000_000, 1_000_000_000, 4_000_000_000])
