@@ -68,8 +68,13 @@ LONGEST_FIRST = (
     "tests/io/test_object_store.py",
     "tests/faults/test_wall.py",
     "tests/test_notebooks.py",
-    "tests/models/test_real_limit.py",
-    "tests/models/test_embedding.py",
+    "tests/models/",
+    "tests/dedup/",
+    "tests/io/test_throttled_store.py",
+    "tests/ops/test_audit.py",
+    "tests/ops/test_duplicate_report.py",
+    "tests/core/ranges/test_journal_format.py",
+    "tests/test_programs.py",
     "tests/monitor/test_metrics_server.py",
     "tests/io/test_pages.py",
     "tests/gpu/test_device_runs.py",
@@ -83,7 +88,8 @@ LONGEST_FIRST = (
     "tests/test_typed_notebook.py",
     "tests/cluster/test_connect.py",
 )
-"""The files that take longest; they run in this order, before all others."""
+"""The files that take longest run in this order, before all others. Among them, once notebooks were executed, are all files and
+folders that `.ci/run` runs again in an environment with more packages: what has passed by then is left out there."""
 
 # A reader waits until a file that was just written is older than a tick of any file system's clock, 20 ms. Tests read thousands
 # of such files, on this system, whose files get the time of this clock.
@@ -141,8 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         passed = set(config.option.except_passed.read_text().splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
         items[:] = [item for item in items if item.nodeid not in passed]
-    first = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
+    items.sort(key=_place)
     if PORTABLE:
         reason = (
             f"needs what only Linux tells or enforces: this is {sys.platform} with {PORTABLE_VARIABLE}={PORTABLE:d}"
@@ -150,6 +155,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("linux"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _place(item: pytest.Item) -> int:
+    """Return the place of the file of a test, or of its folder, in `LONGEST_FIRST`; all others come last."""
+    path = item.path.relative_to(CHECKOUT).as_posix()
+    places = (place for place, name in enumerate(LONGEST_FIRST) if path.startswith(name))
+    return next(places, len(LONGEST_FIRST))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
