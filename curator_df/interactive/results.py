@@ -40,6 +40,7 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
+from curator_df.core.runner.progress import progress_lines
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError, SchedulerLostError, WorkerLostError
@@ -47,7 +48,7 @@ from curator_df.interactive.second_try import RANGE_KEY
 from curator_df.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.peak import counted_bytes
-from curator_df.memory.sizes import show_size, size_to_type
+from curator_df.memory.sizes import show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
 
 RESULT_FRACTION = 0.6
@@ -105,7 +106,8 @@ def _change_methods(session: Session, reaches: bool) -> None:
         try:
             require_open(session.client, AGAIN)
             lost.clear()
-            with _workers_brought_back(session, _keys_waited_for(dsk, keys)):
+            shown = progress_lines("computing with Dask", partial(_tasks_in_words, session.client))
+            with shown, _workers_brought_back(session, _keys_waited_for(dsk, keys)):
                 expect_loss(session.client)
                 session.weigh_client()
                 prepare_kernels(session, parts_of(dsk))
@@ -253,6 +255,20 @@ def _keys_waited_for(dsk: Any, keys: Any) -> set[Any]:
     operands = dsk.operands if isinstance(dsk, _ExprSequence) else ()
     parts = [one.frame.__dask_keys__() for one in operands if _is_joined(one)]
     return set(flatten([keys, parts]))
+
+
+def _tasks_in_words(client: Any) -> str:
+    """Return how many tasks of the scheduler are finished, for a line of progress; empty if it does not answer."""
+    try:
+        states = client.sync(client.scheduler.get_task_prefix_states, callback_timeout=SECONDS_TO_REACH)
+    except Exception:  # a scheduler that is busy, or gone: the computation itself reports that
+        LOG.debug("the scheduler did not tell how many tasks are finished", exc_info=True)
+        return ""
+    total = collections.Counter[str]()
+    for counts in states.values():
+        total.update(counts)
+    left = total["waiting"] + total["processing"]
+    return f"{show_count(left, 'task')} left, {total['processing']:,} in progress" if left else ""
 
 
 def _is_plain(client: Any, options: dict[str, Any]) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.arguments import absolute, did_you_mean_path, has_no_bytes
+from curator_df.core.runner.progress import progress_lines
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
 from curator_df.files.retry import is_transient, retry_transient, shown_error
@@ -155,6 +156,7 @@ class Listing:
         return ("curator_df.Listing", self.fingerprint, self.entries, sorted(self.storage_options))
 
 
+@progress_lines("listing the input files")
 def list_files(
     paths: Paths, *, suffixes: Sequence[str] = (), storage_options: Mapping[str, Any] | None = None
 ) -> Listing:
@@ -188,9 +190,8 @@ def list_files(
     leads nowhere are errors if their name ends in one of the suffixes, and such a link also if its name has no suffix, like
     that of a directory: they may be a part of the input.
     """
-    options, commits = dict(storage_options or {}), Commits()
+    options, commits, wide = dict(storage_options or {}), Commits(), list[str]()
     found: dict[str, _Found] = {}
-    wide = []
     for entry in [pinned(given, options, commits) for given in _entries(paths)]:
         matches = _remote(entry, tuple(suffixes), options) if _is_remote(entry) else _local(entry, tuple(suffixes))
         for match in matches:

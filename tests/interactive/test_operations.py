@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 import traceback
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.runner import progress
 from curator_df.core.runner.session import Patience, current_session
 from curator_df.errors import BudgetError
 from curator_df.interactive import results
@@ -64,6 +66,22 @@ def test_a_table_comes_back_whole_and_in_order(docs):
 def test_several_tables_and_numbers_come_back_together(docs):
     table, number, column = dask.compute(docs[["id"]], docs["n"].sum(), docs["n"])
     assert (len(table), number, column.tolist()) == (ROWS, ROWS * (ROWS - 1) // 2, list(range(ROWS)))
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (len, r"^computing with Dask: \d+ tasks? left, \d+ in progress, after "),
+        (
+            lambda docs: docs.pipe(cdf.drop_exact_duplicates, subset="id").head(),
+            r"^drop_exact_duplicates: .* \d+ of \d+, after ",
+        ),
+    ],
+)
+def test_without_a_terminal_dask_operations_say_how_far_they_are(docs, monkeypatch, capfd, operation, said):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
+    operation(docs)
+    assert re.search(said, capfd.readouterr().err, re.MULTILINE)
 
 
 def test_limits_of_workers_go_down_with_a_result_and_up_again(docs, cluster):

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress bar in a terminal, a line every 30 s elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`."""
+"""Progress bar in a terminal, a line every 30 s elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`.
+
+Work that has no bar of its own, such as an operation of Dask, writes a line every 30 s wherever it runs: `progress_lines`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import Any, Protocol, Self
 
 from curator_df.memory.sizes import show_duration
 
 LINE_SECONDS = 30.0
-"""Minimum time between two lines where there is no terminal."""
+"""Time between two lines where there is no bar."""
+JOIN_SECONDS = 2.0
+"""Maximum wait at the end of the work for a line that is being written."""
 
 
 class Progress(Protocol):
@@ -25,11 +32,16 @@ class Progress(Protocol):
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Progress]:
-    """Show a bar for ``total`` ranges while the block runs; without a terminal, a line on standard error now and then."""
-    if not _in_terminal():
-        yield _show_nothing if in_notebook() or sys.stderr is None else _Lines(title, total)
+    """Show a bar for ``total`` ranges while the block runs; without a terminal, a line on standard error every 30 s."""
+    if in_notebook():
+        with _instead():
+            yield _show_nothing
         return
-    with _terminal_bar() as bar:
+    if not _in_terminal():
+        with _Lines(title, total) as lines:
+            yield lambda done, text, total=None: lines.show(done, lines.total if total is None else total, text)
+        return
+    with _instead(), _terminal_bar() as bar:
         task = bar.add_task(title, total=total, text="")
 
         def show(done: int, text: str, total: int | None = None) -> None:
@@ -42,9 +54,17 @@ def progress_bar(title: str, total: int) -> Iterator[Progress]:
 def passes_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for the passes of a run while the block runs, from the first report on: title, done, and total of a pass.
 
-    The bar disappears when the block ends.
+    The bar disappears when the block ends. Without a terminal, a line on standard error says every 30 s how far the pass is.
     """
-    with ExitStack() as ends:
+    if in_notebook():
+        with _instead():
+            yield _show_no_pass
+        return
+    if not _in_terminal():
+        with _Lines("comparing rows") as lines:
+            yield lambda title, done, total: lines.show(done, total, title=title)
+        return
+    with _instead(), ExitStack() as ends:
         bar: Any = None
         task, of_task = 0, ""
 
@@ -58,7 +78,18 @@ def passes_bar() -> Iterator[Callable[[str, int, int], None]]:
                 of_task = title
             bar.update(task, completed=done, total=total)
 
-        yield show if _in_terminal() else _show_no_pass
+        yield show
+
+
+@contextmanager
+def progress_lines(title: str, figures: Callable[[], str] | None = None) -> Iterator[None]:
+    """Write a line on standard error every 30 s while the block runs, also in a terminal and in a notebook.
+
+    ``figures`` returns how far the work is, in words; it is called for each line, in a thread of its own. While the block shows
+    the progress of a part of it, with these lines or with a bar, only that part is shown.
+    """
+    with _Lines(title, figures=figures):
+        yield
 
 
 def _in_terminal() -> bool:
@@ -85,25 +116,74 @@ def _show_no_pass(title: str, done: int, total: int) -> None:
     pass
 
 
+_innermost: ContextVar[_Lines | None] = ContextVar("innermost", default=None)
+"""Lines of the innermost block whose progress is shown."""
+
+
+@contextmanager
+def _instead(lines: _Lines | None = None) -> Iterator[None]:
+    """Let the lines of the block around this one wait while this one runs, which has its own, or a bar."""
+    outer, token = _innermost.get(), _innermost.set(lines)
+    if outer is not None:
+        outer.is_waiting = True
+    try:
+        yield
+    finally:
+        _innermost.reset(token)
+        if outer is not None:
+            outer.is_waiting = False
+
+
 class _Lines:
-    """A line of progress every `LINE_SECONDS`; a shorter run has none."""
+    """A line of progress every `LINE_SECONDS` while the block runs, whether or not something was finished meanwhile."""
 
-    def __init__(self, title: str, total: int) -> None:
-        self._title, self._total = title, total
-        self._started = self._last = time.monotonic()
+    def __init__(self, title: str, total: int = 0, figures: Callable[[], str] | None = None) -> None:
+        self.title, self.total, self._figures = title, total, figures
+        self.is_waiting = False
+        """Whether an inner block shows its progress."""
+        self._done, self._text = 0, ""
+        self._started = time.monotonic()
+        self._over = threading.Event()
+        self._writer = threading.Thread(target=self._write, name="curator_df-progress", daemon=True)
+        self._ends = ExitStack()
 
-    def __call__(self, done: int, text: str, total: int | None = None) -> None:
-        self._total = self._total if total is None else total
-        now = time.monotonic()
-        if now - self._last < LINE_SECONDS:
-            return
-        self._last = now
-        more = f", {text}" if text else ""
-        line = f"{self._title}: {done:,} of {self._total:,}{more}, after {show_duration(now - self._started)}\n"
-        # A run does not end because nobody reads its progress: a pipe or file that was closed.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(line)
-            sys.stderr.flush()
+    def __enter__(self) -> Self:
+        self._ends.enter_context(_instead(self))
+        if sys.stderr is not None:  # closed, as by 2>&-
+            self._writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._writer.ident is not None:
+            self._writer.join(timeout=JOIN_SECONDS)
+        self._ends.close()
+
+    def show(self, done: int, total: int, text: str = "", title: str | None = None) -> None:
+        """Remember how far the work is, for the next line; the time is that since the work got this title."""
+        if title is not None and title != self.title:
+            self.title, self._started = title, time.monotonic()
+        self._done, self.total, self._text = done, total, text
+
+    def _write(self) -> None:
+        while not self._over.wait(LINE_SECONDS):
+            line = "" if self.is_waiting else self.line()
+            if self._over.is_set():
+                return
+            # A run does not end because nobody reads its progress: a pipe or file that was closed.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(line)
+                sys.stderr.flush()
+
+    def line(self) -> str:
+        """Return the line for the current state."""
+        counted = f"{self._done:,} of {self.total:,}" if self.total else ""
+        figures = "" if self._figures is None else self._figures()
+        said = ", ".join(filter(None, (counted, self._text, figures, f"after {show_duration(self._elapsed())}")))
+        return f"{self.title}: {said}\n"
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
 
 
 def _show_nothing(done: int, text: str, total: int | None = None) -> None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal has a bar, and any other standard error a line now and then, where there is something to show the progress of."""
+"""A terminal has a bar, and any other standard error a line every 30 s, from everything that may take longer."""
 
 import io
 import re
 import sys
+import threading
+import types
 
 import pytest
 
 from curator_df.core.runner import progress
-from curator_df.core.runner.progress import passes_bar, progress_bar
+from curator_df.core.runner.progress import passes_bar, progress_bar, progress_lines
 
 
 class Terminal(io.StringIO):
@@ -44,35 +46,100 @@ def test_a_bar_shows_what_is_done_of_how_many(terminal):
     assert "3/8 rows [of 2]" in last
 
 
-class Broken(io.StringIO):
+class Log(io.StringIO):
+    """Standard error that is no terminal; tells when a line was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_line = threading.Event()
+
+    def flush(self):
+        self.has_line.set()
+
+
+class Broken(Log):
     """Stands for a pipe whose reader has ended."""
 
     def write(self, text):
+        self.has_line.set()
         raise BrokenPipeError
 
 
-def lines(monkeypatch, stream, seconds):
-    """Show progress at these seconds; return what a stream that is no terminal has then."""
-    times = iter([0.0, *seconds])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
-    monkeypatch.setattr(sys, "stderr", stream)
+@pytest.fixture
+def log(monkeypatch):
+    """Return a function that sets standard error, and lets lines come at once; a clock stands at 62 s."""
+
+    def start(stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
+        times = iter([0.0])
+        monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: next(times, 62.0)))
+        return stream
+
+    return start
+
+
+def line_of(stream, work):
+    """Wait for a line about this work; return it."""
+    while True:
+        assert stream.has_line.wait(10)
+        stream.has_line.clear()
+        found = [line for line in stream.getvalue().splitlines() if line.startswith(f"{work}: ")]
+        if found:
+            return found[-1]
+
+
+def test_without_a_terminal_there_is_a_line_though_no_range_was_finished_since(log):
+    stream = log(Log())
     with progress_bar("curating", 9) as show:
-        for done in range(1, len(seconds) + 1):
-            show(done, "5 rows", 12 if done == 2 else None)
-    return stream.getvalue()
-
-
-def test_without_a_terminal_there_is_a_line_every_half_minute(monkeypatch):
-    said = lines(monkeypatch, io.StringIO(), [10.0, 31.0, 45.0, 62.0])
-    assert said == "curating: 2 of 12, 5 rows, after 31.0 s\ncurating: 4 of 12, 5 rows, after 62.0 s\n"
+        show(2, "5 rows", 12)
+        line_of(stream, "curating")  # which may have been written before
+        assert line_of(stream, "curating") == "curating: 2 of 12, 5 rows, after 62.0 s"
 
 
 def test_a_short_run_shows_nothing_without_a_terminal(monkeypatch):
-    assert lines(monkeypatch, io.StringIO(), [1.0, 29.0]) == ""
+    stream = Log()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar("curating", 9) as show, progress_lines("computing"):
+        show(9, "5 rows")
+    assert stream.getvalue() == ""
 
 
-def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch):
-    assert lines(monkeypatch, Broken(), [40.0, 80.0]) == ""
+def test_a_run_goes_on_when_nobody_reads_its_progress(log):
+    stream = log(Broken())
+    with progress_bar("curating", 9) as show:
+        show(1, "")
+        assert stream.has_line.wait(10)
+    assert stream.getvalue() == ""
+
+
+def test_passes_without_a_terminal_have_lines_with_their_names(log):
+    stream = log(Log())
+    with passes_bar() as show:
+        show("keys", 3, 40)
+        assert line_of(stream, "keys").startswith("keys: 3 of 40, after ")
+        show("bands", 0, 9)
+        assert line_of(stream, "bands").startswith("bands: 0 of 9, after ")
+
+
+def test_work_without_a_bar_has_lines_in_a_terminal_too(log):
+    stream = log(type("LogTerminal", (Log,), {"isatty": lambda self: True})())
+    with progress_lines("computing with Dask", lambda: "7 tasks left"):
+        assert line_of(stream, "computing with Dask") == "computing with Dask: 7 tasks left, after 62.0 s"
+
+
+def test_only_the_innermost_work_has_lines(log):
+    stream = log(Log())
+    with progress_lines("preparing the run"):
+        with progress_bar("curating", 9):
+            line_of(stream, "curating")
+            before = stream.getvalue().count("preparing")
+            line_of(stream, "curating")
+            line_of(stream, "curating")
+            assert stream.getvalue().count("preparing") == before
+        stream.has_line.clear()
+        assert stream.has_line.wait(10)
+        assert stream.getvalue().splitlines()[-1].startswith("preparing the run: after ")
 
 
 def test_the_bar_of_passes_begins_with_the_first_and_names_each(terminal):
@@ -94,12 +161,4 @@ def test_where_there_is_no_pass_there_is_no_bar(terminal):
     stream = terminal()
     with passes_bar():
         pass
-    assert stream.getvalue() == ""
-
-
-def test_without_a_terminal_passes_show_nothing(monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with passes_bar() as show:
-        show("keys", 1, 1)
     assert stream.getvalue() == ""
