@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from curator_df.errors import OutputInUseError
-from curator_df.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.files.storage import JOURNAL_FOLDER, Folder, output_errors
 from curator_df.memory.system import boot_id, process_namespace, read_stat, seconds_since_boot
 
 OWNERS_FOLDER = f"{JOURNAL_FOLDER}/owners"
@@ -233,6 +233,28 @@ class _Watched:
                 GONE_SECONDS,
             )
         return None
+
+
+def require_claimable(folder: Folder) -> None:
+    """Raise the error of a run in a folder that cannot be written to, or that a running process owns. Nothing is written.
+
+    A process of another machine, of which only the heartbeat tells whether it runs, is not waited for.
+    """
+    with output_errors(folder):
+        if folder.is_local:
+            above = Path(folder.root)
+            while not os.path.lexists(above):
+                above = above.parent
+            missing = (
+                errno.ENOTDIR if not above.is_dir() else 0 if os.access(above, os.W_OK | os.X_OK) else errno.EACCES
+            )
+            if missing:
+                raise OSError(missing, os.strerror(missing), str(above))
+    home, own = folder.below(OWNERS_FOLDER), Owner(folder)
+    for name in _names(home):
+        seen = _look(home, name)
+        if seen is not None and own._lives(seen[0], name, is_locked=False):
+            raise is_taken(folder, seen[0])
 
 
 def owner_of(folder: Folder) -> Process | None:

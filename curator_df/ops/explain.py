@@ -20,11 +20,12 @@ from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
+from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, planned
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.explaining import PlanKnown, explaining
-from curator_df.core.runner.run import range_bytes
+from curator_df.core.runner.run import check_folders, range_bytes
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.errors import ParameterError
 from curator_df.files.storage import Folder
@@ -98,6 +99,8 @@ def explain(
         If the chain cannot run block by block, or if the tables of a mapping do not begin with the same read.
     ParameterError
         If ``run`` is not one of these functions, or refuses its arguments.
+    OutputExistsError, OutputInUseError, ResumeError
+        If ``run`` would refuse the state of its folders. Nothing is written.
 
     See Also
     --------
@@ -132,7 +135,9 @@ def explain(
         computed = _Computed(stack)
         readable = {name: computed.readable(table) for name, table in tables.items()}
         if run is None:
-            plan, programs = _of_writer(readable, output, layout, rejects=bool(rejects))
+            plan, programs = _of_writer(
+                readable, output, layout, rejects=bool(rejects), has_folders=isinstance(df, Mapping)
+            )
         else:
             options |= {} if rejects is False else {"rejects": rejects}
             plan, programs = _of_call(readable if isinstance(df, Mapping) else readable["."], run, options, layout)
@@ -145,7 +150,7 @@ def explain(
 
 
 def _of_writer(
-    tables: Mapping[str, Any], output: str, layout: Layout, *, rejects: bool
+    tables: Mapping[str, Any], output: str, layout: Layout, *, rejects: bool, has_folders: bool
 ) -> tuple[Plan, Sequence[Program]]:
     """Return the plan of a run that writes tables, and their programs."""
     file_format = ParquetFormat("zstd") if output == "parquet" else JsonlFormat("none")
@@ -158,6 +163,11 @@ def _of_writer(
         for name, table in tables.items()
     ]
     branches = [bound(branch, "raise") for branch in branches]
+    if has_folders:
+        require_disjoint_outputs([(branch.sink, None) for branch in branches])
+        for branch in branches:
+            require_not_input(branch.program, branch.sink)
+            check_folders(dataclasses.replace(branch, rejects=None), "raise")
     branches += side_branches(branches)
     return planned(fork(branches), layout, range_bytes)[1], [branch.program for branch in branches]
 

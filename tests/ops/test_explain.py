@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -12,8 +13,10 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner.events import RunStarted
-from curator_df.errors import ColumnError, ExpressionError, ParameterError
+from curator_df.errors import ColumnError, CuratorError, ExpressionError, OutputExistsError, ParameterError
+from curator_df.files.storage import Folder
 from curator_df.ops.explain import RUNS
 from tests.contracts.operator_cases import TOKENIZER
 from tests.core.runner.fake_client import inline_cluster
@@ -194,6 +197,61 @@ def test_a_call_is_planned_as_it_starts_and_nothing_is_written(docs, cluster, tm
     where = {"path": tmp_path / "out"} if "path" in inspect.signature(getattr(cdf, name)).parameters else {}
     getattr(cdf, name)(table(docs), **where, **options)
     assert explained.projected_bytes == max(started)
+
+
+def test_the_state_of_folders_is_refused_as_the_start_would_and_nothing_is_written(docs, cluster, tmp_path):
+    out, other, held = tmp_path / "out", tmp_path / "other", tmp_path / "held"
+    cdf.write_parquet(docs, out, rejects=tmp_path / "removed")
+    other.mkdir()
+    (other / "a.txt").write_text("mine")
+    (tmp_path / "file").write_text("")
+    found = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    assert len(found.columns)
+    with Journal(Folder(str(held))):
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        for run, table, options in [
+            (cdf.write_parquet, docs, {"path": out}),
+            (cdf.write_parquet, docs, {"path": other, "on_existing": "overwrite"}),
+            (cdf.write_parquet, docs, {"path": other, "on_existing": "resume"}),
+            (cdf.write_parquet, docs.pipe(cdf.normalize_whitespace), {"path": out, "on_existing": "resume"}),
+            (cdf.write_parquet, docs, {"path": tmp_path}),
+            (cdf.write_parquet, docs, {"path": tmp_path / "file/below"}),
+            (cdf.write_parquet, docs, {"path": tmp_path / "new", "rejects": out}),
+            (cdf.write_parquet, docs, {"path": held}),
+            (cdf.write_jsonl, docs, {"path": out}),
+            (cdf.write_by, docs, {"path": out, "column": "text"}),
+            (cdf.write_many, {str(tmp_path / "new"): docs, str(out): docs}, {}),
+            (cdf.checkpoint, docs.pipe(cdf.normalize_whitespace), {"path": out}),
+            (cdf.shuffle_rows, docs, {"path": out}),
+            (cdf.shuffle_rows, docs, {"path": tmp_path}),
+            (cdf.find_exact_duplicates, docs, {"workdir": tmp_path / "file"}),
+        ]:
+            with pytest.raises(CuratorError) as refused:
+                cdf.explain(table, run, **options)
+            now = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+            assert now == before, (run, options)
+            with pytest.raises(CuratorError) as started:
+                run(table, **options)
+            assert (type(refused.value), _undated(refused.value)) == (type(started.value), _undated(started.value))
+            before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+
+def _undated(error) -> str:
+    return re.sub("since .* UTC", "", str(error))
+
+
+def test_folders_of_a_mapping_are_refused_as_write_many_would(docs, cluster, tmp_path):
+    cdf.write_parquet(docs, tmp_path / "out")
+    with pytest.raises(OutputExistsError, match="already contains a complete run"):
+        cdf.explain({str(tmp_path / "new"): docs, str(tmp_path / "out"): docs})
+    with pytest.raises(ParameterError, match="cannot be written to: this run reads"):
+        cdf.explain({str(tmp_path): docs})
+
+
+def test_groups_that_were_found_before_are_not_searched_for_again(docs, cluster, tmp_path):
+    cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    plan = cdf.explain(docs, cdf.find_exact_duplicates, workdir=tmp_path / "work")
+    assert dict(plan.remarks)["reused"].startswith("find_exact_duplicates has found these groups before, in ")
 
 
 def test_a_call_is_planned_without_a_cluster(docs):

@@ -48,7 +48,7 @@ from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
-from curator_df.core.runner.explaining import stop_if_explaining
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.prefix import require_storable, stored_folders
 from curator_df.core.runner.progress import passes_bar, progress_bar, progress_lines
@@ -56,6 +56,7 @@ from curator_df.core.runner.run_receipt import add_record, new_receipt
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError, outside_level
+from curator_df.files.owner import require_claimable
 from curator_df.files.storage import Folder
 from curator_df.memory.gpus import measured_use
 from curator_df.memory.process_cache import release_held
@@ -181,10 +182,11 @@ def run_branches(
     layout = session.weigh_client()
     _, plan = planned(fork(branches), layout, range_bytes)
     require_storable(fork(branches), reuse)
-    stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
+    check_if_explaining(branches, on_existing)
+    stop_if_explaining(plan, [branch.program for branch in branches])
     prepare_kernels(session, [branch.program for branch in branches])
     with contextlib.ExitStack() as stack:
         guards = [stack.enter_context(branch.guard) for branch in branches if branch.guard is not None]
@@ -286,14 +288,24 @@ def checked_side_branches(branches: Sequence[Branch], workdir: Folder | None) ->
 
 
 def check_folders(branch: Branch, on_existing: OnExisting) -> None:
-    """Raise the error that a run of one branch raises for the content of its folders. Nothing is deleted."""
-    with contextlib.ExitStack() as stack:
-        journal = stack.enter_context(Journal(branch.sink.folder))
-        check_output(journal, branch.sink, on_existing)
-        if branch.rejects is not None:
-            stack.enter_context(RejectsFolder(branch.rejects, journal)).check(on_existing)
-        if on_existing != "overwrite":  # which deletes what an earlier run has left
-            open_run(journal, branch.sink, identity_of(branch), on_existing)
+    """Raise the error that a run of one branch raises for the state of its folders. Nothing is written or deleted."""
+    journal = Journal(branch.sink.folder)
+    for sink in filter(None, (branch.sink, branch.rejects)):
+        require_claimable(sink.folder)
+    if branch.guard is not None:
+        branch.guard.check()
+    check_output(journal, branch.sink, on_existing)
+    if branch.rejects is not None:
+        RejectsFolder(branch.rejects, journal).check(on_existing)
+    if on_existing != "overwrite":  # which deletes what an earlier run has left
+        open_run(journal, branch.sink, identity_of(branch), on_existing)
+
+
+def check_if_explaining(branches: Sequence[Branch], on_existing: OnExisting) -> None:
+    """Raise the error for the state of the folders of a run of which only the plan is requested. A run locks them first."""
+    if is_explaining():
+        for branch in branches:
+            check_folders(branch, on_existing)
 
 
 def _pin(outputs: Sequence[tuple[Journal, Identity, Ranges | None]], source: Source) -> Ranges:

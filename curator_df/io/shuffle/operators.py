@@ -30,7 +30,7 @@ from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
-from curator_df.core.runner.run import range_bytes, run
+from curator_df.core.runner.run import check_if_explaining, range_bytes, run
 from curator_df.core.runner.session import Session, current_session
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
@@ -209,9 +209,10 @@ def shuffled(
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     last = Branch(lower(_as_table(source), spools=True), sink, None)
     counts = [] if shares is None else _counts(chains, shares, folder, counted)
-    _plans(chains, counts, folder, source.bits, last, session.weigh_client(), shares)
     for df, _ in chains:
         require_not_input(lower(df, spools=True), sink)
+    check_if_explaining([last], policies.on_existing)
+    _plans(chains, counts, folder, source.bits, last, session.weigh_client(), shares)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), policies.on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]

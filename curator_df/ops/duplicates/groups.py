@@ -42,6 +42,7 @@ from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputChangedError, InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
+from curator_df.files.owner import require_claimable
 from curator_df.files.storage import JOURNAL_FOLDER, QUARANTINE_FOLDER, FileRecord, Folder, reading_errors, shown_path
 from curator_df.files.working_files import COMPARE_PARQUET, FIND_AGAIN, has_working_file
 from curator_df.io.output.files import FileSink
@@ -109,7 +110,17 @@ def find_groups(
         # The step has the name of the drop, since both find the same rows; the plan names the call.
         last = dataclasses.replace(program.steps[-1], name=operator)
         shown = dataclasses.replace(program, steps=(*program.steps[:-1], last))
-        stop_if_explaining(plan_stream(shown, sink, None, session.weigh_client()), [program])
+        require_claimable(home)
+        plan = plan_stream(shown, sink, None, session.weigh_client())
+        if (journal := Journal(home)).is_started:
+            journal.resume(identity)
+            if journal.receipt is not None and not home.changed(table_files(home)):
+                again = (
+                    "reused",
+                    f"{operator} has found these groups before, in {home.url}: nothing is searched again",
+                )
+                plan = dataclasses.replace(plan, remarks=(*plan.remarks, again))
+        stop_if_explaining(plan, [program])
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)

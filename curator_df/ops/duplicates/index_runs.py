@@ -93,7 +93,7 @@ class IndexLock:
         """Lock the index, and check that it is as the run expects."""
         self._journal.__enter__()
         try:
-            self._check()
+            self.check()
         except BaseException as exc:
             self._journal.__exit__(type(exc), exc, None)
             raise
@@ -104,7 +104,8 @@ class IndexLock:
     ) -> None:
         self._journal.__exit__(kind, exc, trace)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise an error unless the index is as the run expects."""
         run, index = self._run, self._run.index
         now = index._state()
         seen = Base(tuple(name for name in now.runs if name != run.name), now.removals)
