@@ -158,7 +158,7 @@ def _bounded(dask_gather: Callable[..., Any], reaches: bool, lost: collections.C
             if lost[key] > MOST_LOST and not str(key).startswith(RANGE_KEY):
                 del lost[key]
                 raise MemoryError(
-                    f"the worker that held a result of {key_split(key)!r} was lost {MOST_LOST + 1} times before it had sent "
+                    f"the worker that held a result of {_operation(key)!r} was lost {MOST_LOST + 1} times before it had sent "
                     "the result, probably for lack of memory. Start the cluster with a larger memory=, or compute fewer "
                     "rows or columns"
                 )
@@ -409,11 +409,17 @@ def _place_of(key: str, dsk: Any) -> str:
     return place
 
 
+def _operation(key: Any) -> str:
+    """Return the name of the operation of a task; Dask names the last tasks of a reduction after a function of its own."""
+    name = str(key_split(key)).lstrip("_")
+    return "aggregate" if name == "call_with_list_arg" else name
+
+
 def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:
     """Return the error for a computation that failed because of a lack of memory; None for any other failure."""
     said = str(exc).strip().split("\n", maxsplit=1)[0]
     if isinstance(exc, KilledWorker):
-        what = f"The Dask operation {key_split(exc.task)!r} used more memory than its worker has, and the worker was killed"
+        what = f"The Dask operation {_operation(exc.task)!r} used more memory than its worker has, and the worker was killed"
     elif said.startswith("P2P ") and "failed during" in said:
         what = "A shuffle of Dask (a sort, merge or groupby of many keys) ran out of memory"
     elif is_out_of_memory(exc) or said.startswith("Could not serialize object"):

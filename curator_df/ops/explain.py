@@ -50,6 +50,9 @@ RUNS = (
     "find_exact_duplicates",
     "find_near_duplicates",
     "find_semantic_duplicates",
+    "describe",
+    "describe_domains",
+    "describe_importance",
 )
 """Functions whose call `explain` plans."""
 
@@ -74,7 +77,8 @@ def explain(
         `write_many` runs it: all outputs in one pass.
     run : callable, optional
         Function that will run, whose call is planned as it would start: a writer, `checkpoint`, `shuffle_rows`, `blend`,
-        or a ``find_`` operator. By default `write_parquet`, or `write_many` for a mapping.
+        a ``find_`` operator, `describe`, `describe_domains` or `describe_importance`.
+        By default `write_parquet`, or `write_many` for a mapping.
     memory : str or int, optional
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
@@ -176,6 +180,12 @@ def _of_call(
     tables: Any, run: Callable[..., Any], options: Mapping[str, Any], layout: Layout
 ) -> tuple[Plan, Sequence[Program]]:
     """Return the plan of a call, which stops before it writes anything, and its programs."""
+    if isinstance(run, str):
+        given = run if run in RUNS else "write_parquet"
+        raise ParameterError(
+            f"explain: run={run!r} is text. Pass the function itself, without quotes: explain(df, cdf.{given}). The functions "
+            f"are {', '.join(RUNS)}"
+        )
     name = getattr(run, "__name__", type(run).__name__)
     if name not in RUNS or not str(inspect.unwrap(run).__module__).startswith("curator_df."):
         operator = " Apply an operator to the table first: explain(df.pipe(operator, ...))" if callable(run) else ""

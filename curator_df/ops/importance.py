@@ -23,6 +23,7 @@ from curator_df.arguments import path_of, require_integer
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
+from curator_df.core.runner.explaining import PlanKnown, joined_plans
 from curator_df.errors import InputError, ParameterError
 from curator_df.files.storage import reading_errors
 from curator_df.io.streams.file_stream import open_file
@@ -137,15 +138,26 @@ def describe_importance(
     require_integer(operator, "num_buckets", num_buckets)
     if not 1 < num_buckets <= MOST_BUCKETS:
         raise ParameterError(f"{operator}: num_buckets={num_buckets} must be from 2 to {MOST_BUCKETS:,}")
-    shares, counts = [], []
+    shares, counts, explained = [], [], []
     for name, given in (("target", target), ("df", df)):
         kernel = _counting(operator, given, text, num_buckets)
         meta = pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in _COUNTS.items()})
-        total = _added_up(count_blocks(given, kernel, (text,), meta, workdir, storage_options), num_buckets)
+        try:
+            total = _added_up(count_blocks(given, kernel, (text,), meta, workdir, storage_options), num_buckets)
+        except PlanKnown as known:
+            explained.append(known)
+            continue
         if not total.any():
             raise ParameterError(f"{operator}: {name}= has no words in the column {text!r}. Pass a table with texts")
         counts.append(total)
         shares.append(total / total.sum())
+    if explained:
+        plan = explained[-1].plan
+        if len(explained) > 1:
+            plan = joined_plans(
+                [each.plan for each in reversed(explained)], "a pass like this over the table of target="
+            )
+        raise PlanKnown(plan, [program for each in explained for program in each.programs])
     weights = np.log(shares[0] + SMOOTHING) - np.log(shares[1] + SMOOTHING)
     return pd.DataFrame(dict(zip(COLUMNS, (np.arange(num_buckets), *counts, weights), strict=True)))
 

@@ -13,6 +13,11 @@ from curator_df.interactive.results import MOST_LOST, return_in_pieces
 from curator_df.memory.sizes import read_size
 
 
+def test_operations_have_names_that_users_know():
+    assert results._operation("_call_with_list_arg-0a1b2c3d4e5f60718293a4b5c6d7e8f9") == "aggregate"
+    assert results._operation("('sum-0a1b2c3d4e5f60718293a4b5c6d7e8f9', 0)") == "sum"
+
+
 class Client:
     """Client whose results are each lost some times before they are sent."""
 

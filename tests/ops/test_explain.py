@@ -164,6 +164,9 @@ def calls():
         "blend": (lambda docs: {"x": docs, "y": docs}, {"weights": {"x": 1, "y": 2}}),
         "find_exact_duplicates": (lambda docs: docs, {"subset": "text", "id": "n"}),
         "find_near_duplicates": (lambda docs: docs, {"scheme": "fineweb"}),
+        "describe": (lambda docs: docs, {"by": "text"}),
+        "describe_domains": (lambda docs: docs.assign(url=docs["text"]), {}),
+        "describe_importance": (lambda docs: docs, {"target": ROWS[["text"]]}),
         "find_semantic_duplicates": (lambda docs: docs.assign(embedding=docs["n"]), {}),
     }
 
@@ -173,6 +176,9 @@ def test_every_function_that_runs_can_be_explained():
         "checkpoint",
         "shuffle_rows",
         "blend",
+        "describe",
+        "describe_domains",
+        "describe_importance",
     }
     assert runs == set(RUNS) == set(calls())
 
@@ -248,6 +254,17 @@ def test_folders_of_a_mapping_are_refused_as_write_many_would(docs, cluster, tmp
         cdf.explain({str(tmp_path): docs})
 
 
+def test_a_step_that_each_output_has_is_listed_once(docs, cluster):
+    said = str(cdf.explain(cdf.split_rows(docs, {"a": 0.5, "b": 0.5}), cdf.write_many))
+    assert said.count("split_rows: ") == 1
+
+
+def test_the_importance_of_two_tables_has_a_pass_over_each(docs, cluster):
+    plan = cdf.explain(docs, cdf.describe_importance, target=docs.pipe(cdf.keep_where, "n < 5"))
+    assert dict(plan.remarks)["then"] == "a pass like this over the table of target="
+    assert "keep_where" not in str(plan)
+
+
 def test_groups_that_were_found_before_are_not_searched_for_again(docs, cluster, tmp_path):
     cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
     plan = cdf.explain(docs, cdf.find_exact_duplicates, workdir=tmp_path / "work")
@@ -277,7 +294,12 @@ def test_what_dask_computes_first_is_no_obstacle_to_the_plan_of_a_call(docs):
             ParameterError,
             r"run=keep_language is not a function that writes or searches.*explain\(df\.pipe\(",
         ),
-        ("write_parquet", {}, ParameterError, "run=str is not a function that writes or searches"),
+        (
+            "write_jsonl",
+            {},
+            ParameterError,
+            r"run='write_jsonl' is text.*without quotes: explain\(df, cdf.write_jsonl\)",
+        ),
         (cdf.write_parquet, {"overwrite": True}, TypeError, "Did you mean on_existing='overwrite'"),
         (cdf.write_parquet, {"partition_on": "none"}, ColumnError, "needs the column 'none'"),
         (None, {"partition_on": "lang"}, TypeError, r"explain\(df, cdf.write_parquet, partition_on=\.\.\.\)$"),

@@ -239,7 +239,12 @@ class Plan:
     def _steps(self) -> Iterator[str]:
         """Yield each step of the last pass, with the passes that run it if there are several."""
         met: Counter[tuple[str, float, bool]] = Counter()
-        for step in self.stages[-1].steps:
+        steps = self.stages[-1].steps
+        if (
+            sum(name.startswith("write ") for name, _, _ in steps) > 1
+        ):  # each output has steps of its own, such as split_rows
+            steps = tuple(dict.fromkeys(steps))
+        for step in steps:
             met[step] += 1
             runs = [
                 n for n, stage in enumerate(self.stages, 1) if stage.of_input and stage.steps.count(step) >= met[step]
@@ -476,8 +481,10 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         outputs = len(joined.branches)
         fewer = f", or write fewer than {outputs} outputs in one run" if outputs > 1 else ""
         need, has = show_sizes(needed, layout.thread_bytes)
+        tasks = layout.workers * layout.threads
+        each = f"each of the {tasks:,} concurrent tasks" if tasks > 1 else "a task"
         raise BudgetError(
-            f"blocks of {show_size(asked)} do not fit: each of the {layout.workers * layout.threads} concurrent tasks needs "
+            f"blocks of {show_size(asked)} do not fit: {each} needs "
             f"{need} ({factor:.1f} x the block size + a fixed part), but has {has} of the "
             f"{show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
         )
