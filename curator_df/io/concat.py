@@ -33,7 +33,7 @@ from curator_df.io.partitions import from_source
 from curator_df.io.shuffle.sink import Taken, stored_schema
 
 OPERATOR = "concat"
-Columns = Literal["same", "union"]
+Alignment = Literal["same", "union"]
 """Columns of the result: those of every table, or of any table."""
 ALIGN_FACTOR = 1.0
 """Peak extra memory of bringing a block to the columns of the result, as a multiple of its bytes: columns of another type."""
@@ -255,7 +255,7 @@ def _converted(values: pd.Series, dtype: Any) -> pd.Series:
     return pd.Series(taken, index=values.index, name=values.name)
 
 
-def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.DataFrame:
+def concat(tables: Sequence[dd.DataFrame], *, how: Alignment = "same") -> dd.DataFrame:
     r"""Put the rows of several tables one after another, in one run and without temporary files.
 
     Parameters
@@ -263,7 +263,7 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     tables : list of dask.dataframe.DataFrame
         Tables that each begin with a reader of curator_df, such as one of `read_jsonl` and one of `read_csv`. Each may
         have block-by-block steps of its own.
-    columns : {"same", "union"}, default "same"
+    how : {"same", "union"}, default "same"
         ``"same"``: all tables must have the same columns, in any order. ``"union"``: the result has the columns of all
         tables, and a column is null in the rows of tables that lack it.
 
@@ -277,7 +277,7 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     Raises
     ------
     ColumnError
-        If the tables do not have the same columns, with ``columns="same"``.
+        If the tables do not have the same columns, with ``how="same"``.
     SchemaError
         If a column has different types.
     ExpressionError
@@ -313,7 +313,7 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     >>> both.compute().values.tolist()
     [[1, 'one'], [2, 'two']]
     """
-    choose(OPERATOR, "columns", columns, Columns)
+    choose(OPERATOR, "how", how, Alignment)
     if isinstance(tables, (dd.DataFrame, pd.DataFrame, str)) or not isinstance(tables, Sequence) or not tables:
         got = "an empty list" if isinstance(tables, (list, tuple)) else type(tables).__name__
         raise ParameterError(
@@ -321,7 +321,7 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
         )
     for number, table in enumerate(tables, start=1):
         _require_part(table, number)
-    if columns == "same":
+    if how == "same":
         _require_same_columns([stored_names(table) for table in tables])
     if any(map(is_spooled, tables)):  # not only after that was written
         _joined_schema([known_meta(table) for table in tables])
@@ -369,7 +369,7 @@ def _require_same_columns(tables: Sequence[Sequence[str]]) -> None:
         if missing or extra:
             said = [f"lacks {listed(missing)}"] * bool(missing) + [f"also has {listed(extra)}"] * bool(extra)
             raise ColumnError(
-                f"{OPERATOR}: table {number} {' and '.join(said)}, compared with the first table. Use columns='union' to fill "
+                f"{OPERATOR}: table {number} {' and '.join(said)}, compared with the first table. Use how='union' to fill "
                 "missing columns with nulls, or choose the same columns in all tables"
             )
 

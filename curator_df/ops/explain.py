@@ -9,12 +9,11 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
-from curator_df.arguments import choose
 from curator_df.core.calls import unknown_keyword
 from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
@@ -30,7 +29,7 @@ from curator_df.core.runner.session import current_session, has_session
 from curator_df.errors import ParameterError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.formats import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
@@ -63,7 +62,6 @@ def explain(
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
-    output: Literal["parquet", "jsonl"] = "parquet",
     rejects: bool | str | os.PathLike[str] | Mapping[Any, Any] = False,
     **options: Any,
 ) -> Plan:
@@ -83,8 +81,6 @@ def explain(
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
         Plan for this many CPUs; use together with ``memory``.
-    output : {"parquet", "jsonl"}
-        The output format of the chain, if ``run`` is not given.
     rejects : bool, str, path or mapping
         Whether the dropped rows will be written; with ``run``, as that function takes it.
     **options
@@ -123,7 +119,6 @@ def explain(
         layout = current_session().weigh_client()
     else:
         layout = choose_layout(parse_memory(memory), cpus=cpus, has_small_input=small_input.get())
-    choose("explain", "output", output, ("parquet", "jsonl"))
     if run is None and options:
         option = next(iter(options))
         if option in inspect.signature(write_parquet).parameters:
@@ -139,9 +134,7 @@ def explain(
         computed = _Computed(stack)
         readable = {name: computed.readable(table) for name, table in tables.items()}
         if run is None:
-            plan, programs = _of_writer(
-                readable, output, layout, rejects=bool(rejects), has_folders=isinstance(df, Mapping)
-            )
+            plan, programs = _of_writer(readable, layout, rejects=bool(rejects), has_folders=isinstance(df, Mapping))
         else:
             options |= {} if rejects is False else {"rejects": rejects}
             plan, programs = _of_call(readable if isinstance(df, Mapping) else readable["."], run, options, layout)
@@ -154,14 +147,13 @@ def explain(
 
 
 def _of_writer(
-    tables: Mapping[str, Any], output: str, layout: Layout, *, rejects: bool, has_folders: bool
+    tables: Mapping[str, Any], layout: Layout, *, rejects: bool, has_folders: bool
 ) -> tuple[Plan, Sequence[Program]]:
     """Return the plan of a run that writes tables, and their programs."""
-    file_format = ParquetFormat("zstd") if output == "parquet" else JsonlFormat("none")
     branches = [
         Branch(
             for_sink(lower(table)),
-            FileSink(Folder(name), file_format, TARGET_FILE_BYTES),
+            FileSink(Folder(name), ParquetFormat("zstd"), TARGET_FILE_BYTES),
             FileSink(Folder(f"{name}/rejects"), ParquetFormat("zstd"), TARGET_FILE_BYTES) if rejects else None,
         )
         for name, table in tables.items()

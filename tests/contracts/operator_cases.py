@@ -393,7 +393,7 @@ ALL_CASES = (
     ),
     Case(
         "add_quality_tier",
-        {"scores": ("score", "id"), "thresholds": {"high": 8, "low": 0}, "how": "min"},
+        {"scores": ("score", "id"), "thresholds": {"high": 8, "low": 0}, "combine": "min"},
         adds=("quality_tier", "quality_tier_score"),
         costly={"scores": ("id",)},
     ),
@@ -507,27 +507,27 @@ ALL_CASES = (
     Case("remove_urls", rewrites=("text",)),
     Case(
         "sample_by_importance",
-        {"rows": 6, "by": "score", "noise": False},
+        {"rows": 6, "importance": "score", "noise": False},
         waits=True,
-        costly={"by": "id", "noise": True},
+        costly={"importance": "id", "noise": True},
     ),
     # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
     Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=BOTH),
     Case(
         "sample_rows",
-        {"fraction": 0.5, "by": "content"},
+        {"fraction": 0.5, "identity": "content"},
         "content",
         costly={"fraction": 0.9, "subset": ("id", "text")},
         backends=BOTH,
     ),
-    Case("sample_rows", {"fraction": 0.5, "by": "content", "subset": ("id", "text")}, "columns"),
+    Case("sample_rows", {"fraction": 0.5, "identity": "content", "subset": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
     Case(
         "split_rows", {"parts": {"a": 0.5, "b": 0.5}}, costly={"parts": {"b": 0.1, "a": 0.9}}, part="a", backends=BOTH
     ),
     Case(
         "split_rows",
-        {"parts": {"a": 0.3, "b": 0.6}, "by": "address"},
+        {"parts": {"a": 0.3, "b": 0.6}, "identity": "address"},
         "address",
         costly={"parts": {"a": 0.1, "b": 0.9}},
         part="b",

@@ -26,7 +26,7 @@ TAKES_A_TABLE = [
     ("find_semantic_duplicates", {"embedding": "vector"}),
     *((name, {"path": "out"}) for name in ("checkpoint", "shuffle_rows", "write_jsonl", "write_parquet")),
     ("blend", {"path": "out", "epochs": {"a": 1}}),
-    ("write_by", {"path": "out", "column": "text"}),
+    ("write_by", {"path": "out", "partition_on": "text"}),
     ("write_tokens", {"path": "out", "tokenizer": "tokenizer.json"}),
     ("to_backend", {"backend": "pandas"}),
     ("explore_thresholds", {}),

@@ -98,7 +98,7 @@ def joined(docs: Any, out: Path) -> Any:
 
 
 def split(docs: Any, out: Path) -> Any:
-    return cdf.write_by(docs.dropna(subset=["lang"]), out, column="lang").receipt
+    return cdf.write_by(docs.dropna(subset=["lang"]), out, partition_on="lang").receipt
 
 
 def shuffled(docs: Any, out: Path) -> Any:

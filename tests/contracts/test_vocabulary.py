@@ -43,7 +43,7 @@ VOCABULARY = {
     "block_lists": Word("lists of URLs to drop", "", "Paths"),
     "blocksize": Word("size of a block", "bytes", "int | str"),
     "buckets": Word("bounds between buckets of a score", "", "Sequence[float] | Mapping[str, Sequence[float]]"),
-    "by": Word("what decides about a row: its identity, or the value of a column", "", "IdentityKind | str"),
+    "by": Word("column whose value decides how a row is treated", "", "str"),
     "cache": Word("folder of earlier answers", "", PATH),
     "card": Word("whether a dataset card is written", "", "bool"),
     "cdc": Word("whether pages of Parquet end by their content", "", "bool"),
@@ -51,8 +51,9 @@ VOCABULARY = {
     "classifier": Word("model that gives a text a class", "", "Classifies"),
     "client_or_address": Word("running cluster of Dask", "", f"Client | {PATH}"),
     "cluster": Word("running cluster to observe", "", "Any"),
-    "column": Word("a single column of any type", "", "str"),
-    "columns": Word("columns to take from files or another table", "", "Sequence[str] | str | Columns"),
+    "column": Word("column of numbers whose best value is kept", "", "str"),
+    "combine": Word("way in which several scores become one", "", "Combine"),
+    "columns": Word("columns to take", "", "Sequence[str] | str"),
     "compression": Word(
         "codec of files", "", "ParquetCompression | JsonlCompression | Compression | Mapping[Path, Compression]"
     ),
@@ -83,7 +84,7 @@ VOCABULARY = {
     "examples": Word("rows shown of each group", "rows", "int"),
     "extractor": Word("library that extracts the text of a page", "", "Extractor | Sequence[Extractor]"),
     "extractor_into": Word("new column of the extractor whose text is kept", "", "str"),
-    "favor": Word("whether an extractor prefers less text or more", "", "Favor"),
+    "favor": Word("amount of text that an extractor prefers", "", "Favor"),
     "files_per_partition": Word("files of a partition", "files", "int"),
     "first": Word("receipt to compare", "", "Receipt"),
     "fix_encoding": Word("whether mojibake is repaired", "", "bool"),
@@ -97,10 +98,11 @@ VOCABULARY = {
     "group_column": Word("column whose equal values stay together", "", "str"),
     "groups": Word("table of groups that a find_ operator returned", "", f"{TABLE} | {PATH}"),
     "hard_words": Word("words of which one drops a row", "", "WordList"),
-    "how": Word("way of combining scores or tables", "", "How"),
+    "how": Word("way in which tables are put together", "", "How | Alignment"),
     "id": Word("column that identifies a document", "", "str"),
-    "identity": Word("what an ID is made of", "", "IdentityKind"),
+    "identity": Word("what identifies a row", "", "IdentityKind"),
     "ignore_common": Word("share of documents above which a shingle is ignored", "0 to 1", "float"),
+    "importance": Word("column of weights of `add_importance`", "", "str"),
     "include_left": Word("whether the left bound is kept", "", "bool"),
     "include_right": Word("whether the right bound is kept", "", "bool"),
     "inside_words": Word("whether markup inside words is removed", "", "bool"),
@@ -122,7 +124,7 @@ VOCABULARY = {
     "key": Word("secret of hashes", "", "str | bytes"),
     "kinds": Word("kinds of personal data", "", "Collection[Kind]"),
     "labels": Word("names of a model's classes", "", "Sequence[str]"),
-    "language": Word("programming language, or a column of them", "", "Language | str"),
+    "language": Word("programming language of the texts", "", "Language | str"),
     "languages": Word("natural languages to keep", "", "str | Sequence[str] | Mapping[str, float]"),
     "largest": Word("number of groups listed", "groups", "int"),
     "left": Word("left bound of what is kept of a text", "", "int | str"),
@@ -153,7 +155,7 @@ VOCABULARY = {
     "min_soft_words": Word("least number of words that drop a row together", "words", "int"),
     "missing": Word("whether rows without a URL are kept", "", "Missing"),
     "model": Word(
-        "model to run", "", f"{PATH} | {PATHS_BY_VALUE} | Callable[[Sequence[str]], Any] | Classifier | Model"
+        "model that is run", "", f"{PATH} | {PATHS_BY_VALUE} | Callable[[Sequence[str]], Any] | Classifier | Model"
     ),
     "model_inference_batch_size": Word("documents of a batch at most", "documents", "BatchRows"),
     "names": Word("names of the fields of files", "", "Sequence[str]"),
@@ -174,16 +176,14 @@ VOCABULARY = {
     "operator": Word("operator to measure", "", "Callable[[Any], Any]"),
     "options": Word("further options by name", "", "Mapping[str, Any] | Any"),
     "other": Word("table to join with", "", f"{TABLE} | pd.DataFrame"),
-    "output": Word("format of what is made", "", "Literal['parquet', 'jsonl'] | TextOutput"),
+    "output": Word("markup of the text that a page becomes", "", "TextOutput"),
     "pack": Word("length of sequences", "tokens", "int"),
     "pad_id": Word("token that fills a sequence", "", "int"),
     "pairs": Word("number of deletions to look at", "pairs", "int"),
     "partition": Word("partition of Slurm", "", "str"),
-    "partition_on": Word(
-        "columns with a folder for each value", "", "str | list[str] | Mapping[Path, str | list[str]]"
-    ),
+    "partition_on": Word("columns whose values become folders", "", "str | list[str] | Mapping[Path, str | list[str]]"),
     "parts": Word("names and shares of random parts", "", "Mapping[str, float]"),
-    "path": Word("folder to write", "", PATH),
+    "path": Word("place to write to", "", PATH),
     "paths": Word("files to read", "", "Paths"),
     "per_token": Word("unit counted per token", "", "PerToken"),
     "pooling": Word("how vectors of tokens become one", "", "Pooling"),
@@ -194,9 +194,7 @@ VOCABULARY = {
     "presidio": Word("finder of named entities", "", "EntityFinder"),
     "private": Word("whether a new dataset is private", "", "bool"),
     "private_suffixes": Word("whether private suffixes count as public suffixes", "", "bool"),
-    "profile": Word(
-        "rules, or the name of published ones", "", "Profile | ProfileName | Mapping[Any, Profile | ProfileName]"
-    ),
+    "profile": Word("rules that a text must pass", "", "Profile | ProfileName | Mapping[Any, Profile | ProfileName]"),
     "prologue": Word("shell commands before a job's worker", "", "Sequence[str]"),
     "prompt": Word("template of a request", "", "str"),
     "protocol": Word("protocol between workers", "", "Literal['tcp', 'ucx']"),
@@ -206,10 +204,10 @@ VOCABULARY = {
     "queue_timeout_seconds": Word("time to wait for a job", "seconds", "float"),
     "quote": Word("quotation mark around fields", "", "str"),
     "reason": Word("reason under which rows are dropped", "", "str"),
-    "recipe": Word("recipe file, or name of a shipped recipe", "", PATH),
+    "recipe": Word("recipe to load", "", PATH),
     "recycle_after": Word("growth after which a worker is restarted", "bytes", "str | int"),
     "rejects": Word(
-        "folder of dropped rows, or whether there is one",
+        "folder of dropped rows",
         "",
         f"{PATH} | bool | Mapping[Path, Path] | Mapping[Any, Any]",
     ),
@@ -218,7 +216,7 @@ VOCABULARY = {
     "repo": Word("name of a dataset on the hub", "", "str"),
     "resources": Word("what a model's call takes of a worker", "", "Resources"),
     "reuse": Word("whether first steps run once for several passes", "", "Reuse"),
-    "revision": Word("commit, tag or branch on the hub", "", "str"),
+    "revision": Word("state of a repository on the hub", "", "str"),
     "right": Word("right bound of what is kept of a text", "", "int | str"),
     "rows": Word("rows to take", "rows", "int"),
     "run": Word("function whose call is planned", "", "Callable[..., Any]"),
@@ -226,7 +224,7 @@ VOCABULARY = {
     "sample": Word("table to measure on", "", f"{TABLE} | pd.DataFrame"),
     "sample_size": Word("amount of text to measure on", "bytes", "str | int"),
     "scale": Word("how columns map to 0 to 1", "", "Mapping[str, Sequence[float]]"),
-    "scheme": Word("MinHash scheme, or the name of a published one", "", "Scheme | SchemeName"),
+    "scheme": Word("MinHash scheme", "", "Scheme | SchemeName"),
     "score_of": Word("class whose score is given", "", "str"),
     "scores": Word("columns of scores", "", "Sequence[str] | Mapping[str, float]"),
     "second": Word("receipt to compare with", "", "Receipt"),
@@ -238,7 +236,7 @@ VOCABULARY = {
     "signatures": Word("column of MinHash signatures", "", "str"),
     "snapshot": Word("snapshot of an Iceberg table", "", "int"),
     "soft_words": Word("words of which several drop a row", "", "WordList"),
-    "source_column": Word("column of the source of a document", "", "str"),
+    "source_column": Word("column that names the source of a row", "", "str"),
     "source": Word("output of a run", "", f"{PATH} | {TABLE} | Mapping[str, Path]"),
     "special_tokens": Word("whether a tokenizer's own tokens are included", "", "bool"),
     "spill_directory": Word("folder of what workers spill", "", PATH),
@@ -248,16 +246,18 @@ VOCABULARY = {
     "stop_words": Word("list of frequent words of a language", "", "str"),
     "storage_options": Word("options of fsspec", "", "dict[str, Any] | Mapping[str, Any]"),
     "strip": Word("whether white space at the ends is removed", "", "bool"),
-    "subset": Word("one or several columns of any type", "", "str | Sequence[str]"),
+    "subset": Word("columns that are looked at", "", "str | Sequence[str]"),
     "suffix": Word("end of the names of columns of another table", "", "str"),
     "substrings": Word("texts of which one drops a row anywhere in a URL", "", "WordList"),
     "suffixes": Word("endings of the names of files", "", "Sequence[str]"),
     "system": Word("batch system", "", "BatchSystem"),
     "system_prompt": Word("instruction before a request", "", "str"),
-    "table": Word("metadata file of an Iceberg table, or the table", "", f"{PATH} | Any"),
+    "table": Word("table of a table format", "", f"{PATH} | Any"),
     "table_options": Word("options of the package that reads the metadata of a table", "", "Mapping[str, str]"),
     "tables": Word(
-        "tables by name or path", "", f"{TABLE} | Sequence[{TABLE}] | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"
+        "tables that are processed together",
+        "",
+        f"{TABLE} | Sequence[{TABLE}] | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]",
     ),
     "target": Word("texts that the selected rows are to resemble", "", f"{TABLE} | pd.DataFrame"),
     "target_file_size": Word("size at which a file is closed", "bytes", "str | int"),
@@ -268,17 +268,16 @@ VOCABULARY = {
     "tokenizer": Word("tokenizer of texts", "", f"{PATH} | {PATHS_BY_VALUE}"),
     "token_column": Word("column of numbers of tokens", "", "str"),
     "tokens": Word("tokens to take", "tokens", "int"),
-    "top": Word("number of languages or domains listed", "languages or domains", "int"),
+    "top": Word("number of the best entries that are listed", "entries", "int"),
     "trust_remote_code": Word("whether a model's own code may run", "", "bool"),
     "unescape_html": Word("whether HTML entities are decoded", "", "Literal['auto'] | bool"),
-    "unit": Word(
-        "part of a text that is looked at by itself, or what shares are shares of", "", "Unit | PartKind | BlendUnit"
-    ),
+    "unit": Word("part of a text that is looked at by itself", "", "Unit | PartKind"),
     "url": Word("column of URLs", "", "str"),
     "version": Word("version of a Delta table", "", "int"),
     "walltime": Word("time limit of a job", "hours:minutes:seconds", "str"),
+    "weight_by": Word("what the shares of a blend are counted in", "", "BlendUnit"),
     "weights": Word("shares of tables in a blend", "", "Mapping[Any, float]"),
-    "which": Word("whether the largest or the smallest wins", "", "Literal['max', 'min']"),
+    "which": Word("end of the values that wins", "", "Literal['max', 'min']"),
     "words": Word("how texts are split into words", "", "Words"),
     "workdir": Word("folder of temporary files", "", f"{PATH} | Path"),
 }
@@ -312,6 +311,11 @@ def members(annotation: str) -> set[str]:
 
 def test_the_table_has_exactly_the_parameters_that_there_are() -> None:
     assert set(VOCABULARY) == {each.name for _, each in USED}
+
+
+def test_a_name_has_one_meaning() -> None:
+    """Two meanings that are joined are two."""
+    assert [name for name, word in VOCABULARY.items() if re.search(r"\bor\b|;", word.meaning)] == []
 
 
 def test_a_meaning_has_one_name() -> None:

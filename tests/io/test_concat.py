@@ -89,7 +89,7 @@ def test_each_table_has_its_own_steps(cluster, tmp_path):
 def test_columns_of_any_table_are_null_in_the_others(cluster, tmp_path):
     first = jsonl(tmp_path / "a", [{"id": 1, "text": "x"}])
     second = jsonl(tmp_path / "b", [{"id": 2, "score": 7, "tags": ["t"]}])
-    both = cdf.concat([first, second], columns="union")
+    both = cdf.concat([first, second], how="union")
     assert list(both.columns) == ["id", "text", "score", "tags"]
     found, _ = written(both, tmp_path / "out")
     assert found["score"].tolist() == [pd.NA, 7]
@@ -176,7 +176,7 @@ def test_what_cannot_follow_is_refused(tmp_path):
             errors.SchemaError,
             r"the column 'id' is large_string in table 2, but int64 in an earlier table.*astype",
         ),
-        ([first, more], errors.ColumnError, "table 2 lacks 'text' and also has 'body'.*columns='union'"),
+        ([first, more], errors.ColumnError, "table 2 lacks 'text' and also has 'body'.*how='union'"),
         (
             [first, cdf.drop_exact_duplicates(first)],
             errors.ExpressionError,
@@ -187,8 +187,8 @@ def test_what_cannot_follow_is_refused(tmp_path):
     ):
         with pytest.raises(error, match=match):
             cdf.concat(tables)
-    with pytest.raises(errors.ParameterError, match="columns='all' is not one of"):
-        cdf.concat([first], columns="all")
+    with pytest.raises(errors.ParameterError, match="how='all' is not one of"):
+        cdf.concat([first], how="all")
 
 
 def test_categories_become_their_values(cluster, tmp_path):
@@ -215,7 +215,7 @@ def test_a_column_of_only_nulls_takes_the_type_of_the_others(tmp_path):
         joined = cdf.concat(tables)
         assert joined.dtypes.to_dict() == joined.compute().dtypes.to_dict() == types
         assert sorted(joined["n"].compute().dropna()) == [1, 2]
-    only_here = cdf.concat([typed[["n"]], nulls, typed], columns="union")
+    only_here = cdf.concat([typed[["n"]], nulls, typed], how="union")
     assert only_here.dtypes.to_dict() == types
     assert only_here["kind"].compute().isna().tolist() == [True] * 3 + [False] * 2
 

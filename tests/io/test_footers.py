@@ -121,7 +121,7 @@ def test_fewer_rows_than_the_footer_promises_are_an_error(tmp_path, columns, blo
         lambda df, out: cdf.write_jsonl(df[["list"]], out),
         cdf.shuffle_rows,
         lambda df, out: cdf.blend({"a": df, "b": df}, out, weights={"a": 1, "b": 2}),
-        lambda df, out: cdf.write_by(df, out, column="kind"),
+        lambda df, out: cdf.write_by(df, out, partition_on="kind"),
         lambda df, out: cdf.drop_exact_duplicates(df, subset="kind").pipe(cdf.checkpoint, out),
     ],
     ids=["checkpoint", "projection", "shuffle", "blend", "split", "duplicates"],

@@ -320,7 +320,7 @@ def test_a_hub_that_is_offline_is_not_tried_again(hub, monkeypatch):
     "write",
     [
         lambda docs, url: cdf.write_many({url: docs}),
-        lambda docs, url: cdf.write_by(docs, url, column="text"),
+        lambda docs, url: cdf.write_by(docs, url, partition_on="text"),
         cdf.checkpoint,
         cdf.shuffle_rows,
         lambda docs, url: cdf.blend({"a": docs}, url, epochs={"a": 1}),

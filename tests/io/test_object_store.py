@@ -204,7 +204,7 @@ def test_folders_of_values_are_those_of_a_local_disk(keyed, options, tmp_path, m
 
 
 def test_the_table_of_each_value_is_read_back(keyed, options):
-    split = cdf.write_by(keyed, "s3://bucket/split", column="key", storage_options=options)
+    split = cdf.write_by(keyed, "s3://bucket/split", partition_on="key", storage_options=options)
     rows = keyed.compute()
     assert set(split) == set(ODD)
     for value, df in split.items():

@@ -307,7 +307,7 @@ def test_content_defined_chunking_is_checked_and_part_of_the_run(tmp_path, monke
         for write in (
             lambda **how: write_parquet(docs, tmp_path / "other", **how),
             lambda **how: write_many({tmp_path / "other": docs}, **how),
-            lambda **how: write_by(docs, tmp_path / "other", column="id", **how),
+            lambda **how: write_by(docs, tmp_path / "other", partition_on="id", **how),
         ):
             with pytest.raises(ParameterError, match="cdc='yes' must be True or False"):
                 write(cdc="yes")

@@ -60,7 +60,7 @@ def docs_of(tmp_path, values, kind, column="key", files=2):
 @pytest.mark.parametrize(("values", "kind"), COLUMNS.values(), ids=COLUMNS)
 def test_the_table_of_each_value_has_its_rows_as_they_were(tmp_path, values, kind):
     docs, rows = docs_of(tmp_path, values, kind)
-    split = cdf.write_by(docs, tmp_path / "out", column="key")
+    split = cdf.write_by(docs, tmp_path / "out", partition_on="key")
     assert set(split) == {*values, None}
     assert len(split) == len(values) + 1
     for value, df in split.items():
@@ -73,7 +73,7 @@ def test_the_table_of_each_value_has_its_rows_as_they_were(tmp_path, values, kin
 
 def test_the_values_come_most_rows_first_and_the_receipt_shows_them(tmp_path):
     docs, _ = docs_of(tmp_path, ["en", "de"], pa.string())
-    split = cdf.write_by(docs.curate.keep_where("key != 'de' or id < 5"), tmp_path / "out", column="key")
+    split = cdf.write_by(docs.curate.keep_where("key != 'de' or id < 5"), tmp_path / "out", partition_on="key")
     assert list(split.rows.items()) == [(None, 4), ("en", 4), ("de", 2)]
     assert "key=en: 4 rows" in str(split.receipt)
     with pytest.raises(KeyError):
@@ -82,7 +82,7 @@ def test_the_values_come_most_rows_first_and_the_receipt_shows_them(tmp_path):
 
 def test_a_table_of_a_value_is_the_beginning_of_another_chain(tmp_path):
     docs, _ = docs_of(tmp_path, ["en", "de"], pa.string())
-    split = cdf.write_by(docs, tmp_path / "out", column="key")
+    split = cdf.write_by(docs, tmp_path / "out", partition_on="key")
     chain = split["de"].curate.keep_where("id > 2").curate.drop_exact_duplicates(subset=["text", "key"])
     receipt = cdf.write_parquet(chain, tmp_path / "again")
     assert (receipt.rows_read, receipt.rows_written) == (4, 1)
@@ -91,7 +91,7 @@ def test_a_table_of_a_value_is_the_beginning_of_another_chain(tmp_path):
 
 def test_other_readers_find_the_column_in_the_names_of_folders(tmp_path):
     docs, _ = docs_of(tmp_path, ["en", "a/b"], pa.string())
-    cdf.write_by(docs, tmp_path / "out", column="key")
+    cdf.write_by(docs, tmp_path / "out", partition_on="key")
     read = pq.read_table(tmp_path / "out", partitioning="hive")
     keys = dict(zip(read["id"].to_pylist(), read["key"].to_pylist(), strict=True))
     assert [keys[number] for number in range(12)] == ["en", "a/b", None] * 4
@@ -99,20 +99,20 @@ def test_other_readers_find_the_column_in_the_names_of_folders(tmp_path):
 
 def test_a_complete_split_is_read_back_and_computes_nothing(tmp_path, raise_if_dask_computes):
     docs, _ = docs_of(tmp_path, ["en", "de"], pa.string())
-    rows = dict(cdf.write_by(docs, tmp_path / "out", column="key").rows)
+    rows = dict(cdf.write_by(docs, tmp_path / "out", partition_on="key").rows)
     with raise_if_dask_computes():
-        assert dict(cdf.write_by(docs, tmp_path / "out", column="key", on_existing="resume").rows) == rows
+        assert dict(cdf.write_by(docs, tmp_path / "out", partition_on="key", on_existing="resume").rows) == rows
 
 
 def test_no_rows_are_no_tables(tmp_path):
     docs, _ = docs_of(tmp_path, ["en", "de"], pa.string())
-    assert dict(cdf.write_by(docs[docs.id < 0], tmp_path / "out", column="key")) == {}
-    assert len(cdf.write_by(docs, tmp_path / "out", column="key", on_existing="overwrite")) == 3
+    assert dict(cdf.write_by(docs[docs.id < 0], tmp_path / "out", partition_on="key")) == {}
+    assert len(cdf.write_by(docs, tmp_path / "out", partition_on="key", on_existing="overwrite")) == 3
 
 
 def test_a_column_may_be_called_anything(tmp_path):
     docs, rows = docs_of(tmp_path, ["x", "y"], pa.string(), column="a=b/c")
-    split = cdf.write_by(docs, tmp_path / "out", column="a=b/c")
+    split = cdf.write_by(docs, tmp_path / "out", partition_on="a=b/c")
     assert split["y"].compute().id.tolist() == [1, 4, 7, 10]
     assert split["y"].columns.tolist() == rows.columns.tolist()
 
@@ -121,7 +121,7 @@ def test_a_column_may_be_called_anything(tmp_path):
 def test_columns_whose_values_are_no_names_are_refused(tmp_path, kind):
     docs, _ = docs_of(tmp_path, [], kind)
     with pytest.raises(errors.SchemaError, match=r"the column 'key' holds .*, but must hold text, whole numbers"):
-        cdf.write_by(docs, tmp_path / "out", column="key")
+        cdf.write_by(docs, tmp_path / "out", partition_on="key")
     assert not (tmp_path / "out").exists()
 
 
@@ -130,6 +130,6 @@ def test_a_missing_column_and_a_value_that_is_too_long_are_named(tmp_path):
     with pytest.raises(
         errors.ColumnError, match="write_by needs the column 'lang'; the table has: 'id', 'key', 'text'"
     ):
-        cdf.write_by(docs, tmp_path / "out", column="lang")
+        cdf.write_by(docs, tmp_path / "out", partition_on="lang")
     with pytest.raises(errors.ParameterError, match="a value of 300 characters"):
-        cdf.write_by(docs, tmp_path / "out", column="key")
+        cdf.write_by(docs, tmp_path / "out", partition_on="key")

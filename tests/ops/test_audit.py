@@ -81,7 +81,7 @@ def test_each_pair_is_a_dropped_row_and_the_row_that_is_kept_for_it(tmp_path, mo
     assert len(whole.table) == whole.deletions
 
 
-def test_labels_of_a_reader_replace_verdicts(tmp_path):
+def test_verdicts_of_a_reader_replace_verdicts(tmp_path):
     texts = variants(200, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
     bands = cdf.find_near_duplicates(docs, scheme=WORDS, jaccard_threshold=None, workdir=tmp_path / "work")
@@ -118,7 +118,7 @@ def test_a_label_that_is_no_verdict_is_refused(tmp_path, label):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", ["a b", "a b", "a b"], 1))
     audit = cdf.audit_duplicates(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"), docs)
     assert audit.precision({0: np.bool_(False)}).duplicates["all"] == 1
-    with pytest.raises(errors.ParameterError, match=rf"labels= has {label!r} for the pair 1\. Use True if"):
+    with pytest.raises(errors.ParameterError, match=rf"verdicts= has {label!r} for the pair 1\. Use True if"):
         audit.precision({0: True, 1: label})
 
 

@@ -156,7 +156,7 @@ def calls():
     return {
         "write_parquet": (lambda docs: docs, {"partition_on": "text", "rejects": "removed"}),
         "write_jsonl": (lambda docs: docs, {"compression": "gzip"}),
-        "write_by": (lambda docs: docs, {"column": "text"}),
+        "write_by": (lambda docs: docs, {"partition_on": "text"}),
         "write_tokens": (lambda docs: docs, {"tokenizer": TOKENIZER, "add_eos": False, "format": "numpy"}),
         "write_many": (lambda docs: cdf.split_rows(docs, both), {"format": "jsonl"}),
         "checkpoint": (lambda docs: docs, {"on_error": "quarantine"}),

@@ -36,7 +36,7 @@ def test_a_sample_is_repeated_as_often_as_any_rows(docs, tmp_path):
 
 
 def test_a_sample_by_importance_is_repeated_as_often_as_any_rows(docs, tmp_path):
-    chosen = docs.pipe(cdf.sample_by_importance, by="weight", fraction=0.5)
+    chosen = docs.pipe(cdf.sample_by_importance, importance="weight", fraction=0.5)
     receipt = cdf.write_parquet(
         chosen.pipe(cdf.repeat_rows, by="tier", times={"low": 0.2, "high": 0}), tmp_path / "out"
     )
@@ -46,7 +46,7 @@ def test_a_sample_by_importance_is_repeated_as_often_as_any_rows(docs, tmp_path)
 def test_a_sample_has_the_importance_of_all_rows(docs, tmp_path):
     share = {}
     for name, rows in (("all", docs), ("sample", docs.pipe(cdf.sample_rows, 0.2))):
-        cdf.write_parquet(rows.pipe(cdf.sample_by_importance, by="weight", fraction=0.1), tmp_path / name)
+        cdf.write_parquet(rows.pipe(cdf.sample_by_importance, importance="weight", fraction=0.1), tmp_path / name)
         share[name] = pd.read_parquet(tmp_path / name).weight.mean()
     assert 0.6 < share["all"] < 0.85
     assert share["sample"] == pytest.approx(share["all"], abs=0.08)

@@ -355,7 +355,7 @@ def test_a_table_that_a_run_does_not_write_as_it_is_does_not_end_with_an_index(t
         cdf.write_parquet(docs.sort_values("id"), tmp_path / "out")
     for mix in (
         lambda: cdf.shuffle_rows(docs, tmp_path / "out"),
-        lambda: cdf.blend({"a": docs}, tmp_path / "out", epochs={"a": 1}, column="of"),
+        lambda: cdf.blend({"a": docs}, tmp_path / "out", epochs={"a": 1}, source_column="of"),
     ):
         with pytest.raises(
             errors.ParameterError,

@@ -52,9 +52,9 @@ def test_the_largest_of_scaled_scores_decides():
 
 
 def test_the_smallest_or_the_weighted_mean_decides():
-    smallest = made(scores=["edu", "fluent"], scale={"edu": (0, 5)}, how="min")
+    smallest = made(scores=["edu", "fluent"], scale={"edu": (0, 5)}, combine="min")
     assert [tier for tier, _ in tiers_and_scores(smallest)] == ["low", "medium", "medium", "low", None, "high"]
-    weighted = made(scores={"edu": 1, "fluent": 3}, scale={"edu": (0, 5)}, how="weighted")
+    weighted = made(scores={"edu": 1, "fluent": 3}, scale={"edu": (0, 5)}, combine="weighted")
     assert [score for _, score in tiers_and_scores(weighted)] == [0.4, 0.8, 0.5, 0.075, None, 1.0]
 
 
@@ -78,7 +78,7 @@ def test_quantiles_make_scores_comparable():
         ({"scores": ["other"]}, errors.ColumnError, "other"),
         ({"scores": ["name"]}, errors.SchemaError, "needs numbers"),
         (
-            {"scores": {"edu": -1}, "how": "weighted"},
+            {"scores": {"edu": -1}, "combine": "weighted"},
             errors.ParameterError,
             r"not above 0\. Leave out .* count: \['edu'\]",
         ),
@@ -113,12 +113,12 @@ def test_tiers_have_their_own_folders_and_the_best_is_taken_more_often(tmp_path)
     docs = docs.pipe(
         cdf.add_quality_tier,
         scores={"length_score": 1, "loudness_score": 1},
-        how="weighted",
+        combine="weighted",
         scale={"length_score": (2, 10), "loudness_score": (0, 0.4)},
         thresholds={"high": 0.6, "medium": 0.3, "low": 0},
     )
     with inline_cluster(memory="2GB", cpus=2):
-        tiers = cdf.write_by(docs, tmp_path / "tiers", column="quality_tier")
+        tiers = cdf.write_by(docs, tmp_path / "tiers", partition_on="quality_tier")
         assert set(tiers) == {"high", "medium", "low"}
         assert sum(tiers.rows.values()) == 450
         epochs = {"high": 3, "medium": 1, "low": 0}

@@ -214,7 +214,7 @@ def test_errors_of_calls_have_the_line_of_the_step():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("sample_rows:\n    seed: 3\n    by: address\n    fraction: 7", 6),
+        ("sample_rows:\n    seed: 3\n    identity: address\n    fraction: 7", 6),
         ("sample_rows:\n\n    # a comment\n    seed: 3\n    fraction: 7", 7),
         ("keep_where:\n    reason: 'n > 3'\n    predicate: missing > 3", 5),
         ("normalize_unicode:\n    form: NFC\n    text: txet", 5),

@@ -311,7 +311,7 @@ def write_by(
     df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
-    column: str,
+    partition_on: str,
     compression: ParquetCompression = "zstd",
     cdc: bool = False,
     target_file_size: str | int = TARGET_FILE_BYTES,
@@ -332,7 +332,7 @@ def write_by(
     path : str or path
         Parent folder of the folders of values (``lang=en/``), or an fsspec URL. The column is not in the files; pyarrow
         and Spark restore it when they read ``path``.
-    column : str
+    partition_on : str
         Column of text, integers, booleans or dates, with few and short values: each input split makes one file
         for every value that it contains.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
@@ -359,7 +359,7 @@ def write_by(
     Returns
     -------
     TablesByValue
-        A mapping from each value of ``column`` (None: rows without one) to its table, read back from Parquet; ``.rows``
+        A mapping from each value of ``partition_on`` (None: rows without one) to its table, read back from Parquet; ``.rows``
         counts, ``.receipt``. Tables are lazy, with the rows in input order and the columns of ``df``. ``tables.rows``
         has the number of rows of each value, ``tables.receipt`` the receipt.
 
@@ -388,18 +388,18 @@ def write_by(
 
     Examples
     --------
-    >>> tables = cdf.write_by(docs, "by_lang/", column="lang")  # doctest: +SKIP
+    >>> tables = cdf.write_by(docs, "by_lang/", partition_on="lang")  # doctest: +SKIP
     >>> dict(tables.rows)  # doctest: +SKIP
     {'en': 812, 'de': 113, None: 4}
     >>> german = tables["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP
     """
-    require_columns(df, "write_by", column)
+    require_columns(df, "write_by", partition_on)
     meta = host_block(df._meta)  # what is written, wherever the blocks are
-    kind = _kind(meta, column)
+    kind = _kind(meta, partition_on)
     if not _can_be_folders(kind):
         raise SchemaError(
-            f"write_by: the column {column!r} holds {kind}, but must hold text, whole numbers, booleans or dates. Convert it "
-            f"to text: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
+            f"write_by: the column {partition_on!r} holds {kind}, but must hold text, whole numbers, booleans or dates. Convert "
+            f"it to text: df.assign({partition_on}=df[{partition_on!r}].astype('string[pyarrow]'))"
         )
     folder_of_all = folder_at(path, storage_options)
     receipt = write_parquet(
@@ -408,7 +408,7 @@ def write_by(
         compression=compression,
         cdc=cdc,
         target_file_size=target_file_size,
-        partition_on=column,
+        partition_on=partition_on,
         rejects=rejects,
         workdir=workdir,
         on_existing=on_existing,
@@ -420,7 +420,7 @@ def write_by(
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))
     folders = {_value_of(folder, kind): folder for folder, _ in most_first}
     rows = {value: receipt.rows_by_folder[folder] for value, folder in folders.items()}
-    return TablesByValue(receipt, column, rows, folder_of_all, folders, meta)
+    return TablesByValue(receipt, partition_on, rows, folder_of_all, folders, meta)
 
 
 def _with_value(block: Any, *, column: str, value: Any, meta: Any) -> Any:

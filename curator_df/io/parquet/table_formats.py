@@ -33,7 +33,7 @@ _PLAIN_FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumPro
 
 
 def read_delta(
-    path: str | os.PathLike[str],
+    table: str | os.PathLike[str],
     *,
     version: int | None = None,
     columns: Sequence[str] | str | None = None,
@@ -49,7 +49,7 @@ def read_delta(
 
     Parameters
     ----------
-    path : str or path
+    table : str or path
         Folder or URL of the table.
     version : int, optional
         Version to read. Default: the latest one when the function is called. To resume a run after the table has changed,
@@ -97,13 +97,13 @@ def read_delta(
         require_integer("read_delta", "version", version)
     require_package("read_delta", "deltalake", "delta")
     deltalake: Any = importlib.import_module("deltalake")
-    place = path_of("read_delta", "path", path)
+    place = path_of("read_delta", "table", table)
     try:
-        table = deltalake.DeltaTable(place, version=version, storage_options=dict(table_options or {}) or None)
-        problem = _beyond_files_of_delta(table)
-        actions = pa.table(table.get_add_actions(flatten=True))
-        schema, partitions = pa.schema(table.schema().to_arrow()), list(table.metadata().partition_columns)
-        files = sorted(map(_plain_path(table.table_uri), table.file_uris()))
+        opened = deltalake.DeltaTable(place, version=version, storage_options=dict(table_options or {}) or None)
+        problem = _beyond_files_of_delta(opened)
+        actions = pa.table(opened.get_add_actions(flatten=True))
+        schema, partitions = pa.schema(opened.schema().to_arrow()), list(opened.metadata().partition_columns)
+        files = sorted(map(_plain_path(opened.table_uri), opened.file_uris()))
     except (
         deltalake.exceptions.DeltaError,
         deltalake.exceptions.DeltaProtocolError,
@@ -116,10 +116,10 @@ def read_delta(
             "credentials, and that the table is complete"
         ) from exc
     if problem:
-        raise InputError(f"read_delta: version {table.version()} of {place!r} cannot be read: {problem}")
+        raise InputError(f"read_delta: version {opened.version()} of {place!r} cannot be read: {problem}")
     _require_folder_names(place, actions, partitions)
     listing = list_files(
-        _some(files, f"read_delta: version {table.version()} of {place!r}"), storage_options=storage_options
+        _some(files, f"read_delta: version {opened.version()} of {place!r}"), storage_options=storage_options
     )
     return table_of(
         "read_delta",

@@ -35,14 +35,14 @@ def blend(
     *,
     epochs: Mapping[Any, float] | None = None,
     weights: Mapping[Any, float] | None = None,
-    unit: BlendUnit = "rows",
+    weight_by: BlendUnit = "rows",
     rows: int | None = None,
     tokens: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     token_column: str | None = None,
     text: str = "text",
     revision: str | None = None,
-    column: str = "source",
+    source_column: str = "source",
     seed: int = 0,
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
@@ -58,34 +58,34 @@ def blend(
     path : str or path, optional
         Folder for the Parquet files, or an fsspec URL. By default they are among the working files of the cluster, and are
         deleted when it is closed.
-    epochs : mapping of name (or value of ``column``) to float, optional
+    epochs : mapping of name (or value of ``source_column``) to float, optional
         How often to take the rows of a table: 3 means each row three times; 0.25 a random quarter of the rows; 1.5 each
         row, and a random half of them twice; 0 none. For one table every value must be named, with None for rows
         without a value.
-    weights : mapping of name (or value of ``column``) to float, optional
+    weights : mapping of name (or value of ``source_column``) to float, optional
         Instead of ``epochs``: the share of the output for each, in rows or tokens; the shares need not add up to 1. Rows
         or tokens are counted first, in one more pass over each table.
-    unit : {"rows", "tokens"}
+    weight_by : {"rows", "tokens"}
         With ``weights``: whether the shares are shares of the rows or of the tokens. Tokens need either ``tokenizer`` or
         ``token_column``.
     rows : int, optional
-        With ``weights`` and ``unit="rows"``: approximate number of rows of the output. By default as many as possible
+        With ``weights`` and ``weight_by="rows"``: approximate number of rows of the output. By default as many as possible
         without taking any row twice.
     tokens : int, optional
-        With ``weights`` and ``unit="tokens"``: approximate number of tokens of the output, such as ``10_000_000_000``. By
-        default as many as possible without taking any row twice.
+        With ``weights`` and ``weight_by="tokens"``: approximate number of tokens of the output, such as
+        ``10_000_000_000``. By default as many as possible without taking any row twice.
     tokenizer : str or path, optional
-        With ``unit="tokens"``: tokenizer that counts the tokens of ``text``; see `add_token_count`. The output has no
+        With ``weight_by="tokens"``: tokenizer that counts the tokens of ``text``; see `add_token_count`. The output has no
         column of them.
     token_column : str, optional
-        With ``unit="tokens"``, instead of a tokenizer: column of whole numbers with the tokens of each row, such as
+        With ``weight_by="tokens"``, instead of a tokenizer: column of whole numbers with the tokens of each row, such as
         ``"token_count"`` from `add_token_count`; null counts as 0.
     text : str, default "text"
         The text column, for ``tokenizer``.
     revision : str, optional
         Commit, tag or branch of a tokenizer on the hub.
-    column : str, default "source"
-        For several tables: a column to add, with the name of the table. For one table: the column that gives the kind.
+    source_column : str, default "source"
+        The column that names the table of a row: of several tables it is added, one table has it already.
     seed : int, default 0
         Seed of the order, and of which rows are repeated; independent of `sample_rows` with the same seed.
     on_existing, on_error, on_oom, storage_options
@@ -103,12 +103,12 @@ def blend(
         If the plan does not fit the budget; nothing has been started.
     ParameterError
         If ``epochs`` or ``weights`` does not name exactly the tables, has a negative number, or lacks a value of
-        ``column``; if both or neither are given; if a table with a positive share has no rows or no tokens; if
-        a number of tokens is negative; or if an argument does not fit ``unit``.
+        ``source_column``; if both or neither are given; if a table with a positive share has no rows or no tokens; if
+        a number of tokens is negative; or if an argument does not fit ``weight_by``.
     SchemaError
         If the tables do not have the same columns and types, or if ``token_column`` does not hold whole numbers.
     ColumnError
-        If a table already has the column to add, or lacks ``column``, ``text`` or ``token_column``.
+        If a table already has the column to add, or lacks ``source_column``, ``text`` or ``token_column``.
     InputError
         If the tokenizer does not exist.
     MissingExtraError
@@ -146,11 +146,11 @@ def blend(
     Examples
     --------
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", epochs={"web": 0.5, "wiki": 3})  # doctest: +SKIP
-    >>> mixed = cdf.blend(docs, "mixed/", column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
+    >>> mixed = cdf.blend(docs, "mixed/", source_column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", weights={"web": 0.7, "wiki": 0.3})  # doctest: +SKIP
     >>> weights = {"web": 0.7, "wiki": 0.3}
-    >>> mixed = cdf.blend(tables, weights=weights, unit="tokens", tokenizer="tok.json", tokens=10**10)  # doctest: +SKIP
-    >>> mixed = cdf.blend(tables, "mixed/", weights=weights, unit="tokens", token_column="n_tokens")  # doctest: +SKIP
+    >>> mixed = cdf.blend(tables, weights=weights, weight_by="tokens", tokenizer="tok.json", tokens=10**10)  # doctest: +SKIP
+    >>> mixed = cdf.blend(tables, "mixed/", weights=weights, weight_by="tokens", token_column="n_tokens")  # doctest: +SKIP
     """
     require_seed("blend", seed)
     for called, given in (("epochs", epochs), ("weights", weights)):
@@ -158,23 +158,23 @@ def blend(
             raise ParameterError(
                 f"blend: {called}={given!r} must be a dict of names and numbers, such as {called}={{'web': 0.5, 'wiki': 3}}"
             )
-    choose("blend", "unit", unit, BlendUnit)
+    choose("blend", "weight_by", weight_by, BlendUnit)
     said = _require_numbers(epochs, weights)
-    _require_unit(unit, weights, {"rows": rows, "tokens": tokens}, tokenizer, token_column, revision)
+    _require_unit(weight_by, weights, {"rows": rows, "tokens": tokens}, tokenizer, token_column, revision)
     found = None if tokenizer is None else find_tokenizer("blend", tokenizer, revision)
-    shares = _shares(weights, unit, rows if unit == "rows" else tokens, found, token_column, text)
+    shares = _shares(weights, weight_by, rows if weight_by == "rows" else tokens, found, token_column, text)
     policies = Policies(on_existing, on_error, on_oom)
     if isinstance(tables, (list, tuple)):
         raise ParameterError(
             f"blend: tables is a {type(tables).__name__}. Pass a dict of tables, such as {{'web': web, 'wiki': wiki}}"
         )
     if not isinstance(tables, Mapping):
-        require_columns(tables, "blend", column)
-        named, chains = {"the table": tables}, [(tables, Taken(seed, "", said, column))]
+        require_columns(tables, "blend", source_column)
+        named, chains = {"the table": tables}, [(tables, Taken(seed, "", said, source_column))]
     else:
-        _require_names(tables, said, "epochs" if shares is None else "weights", column)
+        _require_names(tables, said, "epochs" if shares is None else "weights", source_column)
         named = {f"the table {name!r}": df for name, df in tables.items()}
-        chains = [(df, Taken(seed, name, said[name], column)) for name, df in tables_alike(tables).items()]
+        chains = [(df, Taken(seed, name, said[name], source_column)) for name, df in tables_alike(tables).items()]
     if token_column is not None:
         for name, df in named.items():
             _require_whole_numbers(df, token_column, name)
@@ -213,7 +213,7 @@ def _require_names(tables: Mapping[str, Any], said: Mapping[Any, float], called:
                 f"blend: {name!r} is not a valid name of a table. Use letters, digits, '_', '.' and '-', beginning with a "
                 "letter or digit"
             )
-        refuse_columns(df, "blend", column, parameter="column")
+        refuse_columns(df, "blend", column, parameter="source_column")
 
 
 def _require_numbers(epochs: Mapping[Any, float] | None, weights: Mapping[Any, float] | None) -> dict[Any, float]:
@@ -253,7 +253,7 @@ def _require_unit(
             raise ParameterError(f"blend: {name}={value!r} must be a whole number of 1 or more")
         if value is not None and unit != name:
             raise ParameterError(
-                f"blend: {name}={value} counts {name}, but unit={unit!r}. Set unit={name!r}, or leave {name}= out"
+                f"blend: {name}={value} counts {name}, but weight_by={unit!r}. Set weight_by={name!r}, or leave {name}= out"
             )
         if value is not None and weights is None:
             raise ParameterError(
@@ -262,16 +262,18 @@ def _require_unit(
             )
     if unit == "tokens" and weights is None:
         raise ParameterError(
-            "blend: unit='tokens' needs weights=, the share of each table in the output. Set weights=, or leave unit= out"
+            "blend: weight_by='tokens' needs weights=, the share of each table in the output. Set weights=, or leave "
+            "weight_by= out"
         )
     for name, given in of_tokens.items():
         if given is not None and unit != "tokens":
             raise ParameterError(
-                f"blend: {name}={given!r} needs unit='tokens', but unit={unit!r}. Set unit='tokens', or leave {name}= out"
+                f"blend: {name}={given!r} needs weight_by='tokens', but weight_by={unit!r}. Set weight_by='tokens', or leave "
+                f"{name}= out"
             )
     if unit == "tokens" and sum(given is not None for given in of_tokens.values()) != 1:
         raise ParameterError(
-            "blend: unit='tokens' needs the number of tokens of each row. Set either tokenizer=, to count them, or "
+            "blend: weight_by='tokens' needs the number of tokens of each row. Set either tokenizer=, to count them, or "
             "token_column=, to a column that has them, such as that of add_token_count, but not both"
         )
     if revision is not None and tokenizer is None:

@@ -108,18 +108,18 @@ class DuplicateAudit:
     deletions: int
     """Number of dropped rows, from which the pairs are a random sample."""
     threshold: float | None
-    """Minimum similarity of a pair; None with ``jaccard_threshold=None``, where only labels say what is a duplicate."""
+    """Minimum similarity of a pair; None with ``jaccard_threshold=None``, where only a reader says what is a duplicate."""
     measure: str
     """Similarity that ``recomputed`` contains: ``"jaccard"``, ``"cosine"``, or ``"equal"`` (1 or 0)."""
     diffs: Diffs
     """Word diff of the whole texts of each pair: pieces with a kind ("same", "left", "right" or "skipped") and their words."""
 
-    def precision(self, labels: Mapping[int, bool] | None = None) -> pd.DataFrame:
+    def precision(self, verdicts: Mapping[int, bool] | None = None) -> pd.DataFrame:
         """Estimate the share of deletions that are duplicates, by source.
 
         Parameters
         ----------
-        labels : mapping of int to bool, optional
+        verdicts : mapping of int to bool, optional
             Verdicts of a reader, by pair: True if the dropped row is a duplicate of the other one. They replace the verdict by
             similarity; all other pairs keep theirs.
 
@@ -133,22 +133,22 @@ class DuplicateAudit:
         Raises
         ------
         ParameterError
-            If a label is for a pair that does not exist, or is neither True nor False.
+            If a verdict is for a pair that does not exist, or is neither True nor False.
         """
-        verdicts = self.table["is_duplicate"].copy()
-        for pair, label in (labels or {}).items():
-            if pair not in verdicts.index:
+        known = self.table["is_duplicate"].copy()
+        for pair, verdict in (verdicts or {}).items():
+            if pair not in known.index:
                 raise ParameterError(
-                    f"precision: labels= has the pair {pair!r}, but pairs are numbered from 0 to {len(verdicts) - 1:,}. Use "
+                    f"precision: verdicts= has the pair {pair!r}, but pairs are numbered from 0 to {len(known) - 1:,}. Use "
                     "only these numbers"
                 )
-            if not isinstance(label, (bool, np.bool_)):
+            if not isinstance(verdict, (bool, np.bool_)):
                 raise ParameterError(
-                    f"precision: labels= has {label!r} for the pair {pair!r}. Use True if its row is a duplicate, or False; "
+                    f"precision: verdicts= has {verdict!r} for the pair {pair!r}. Use True if its row is a duplicate, or False; "
                     "leave out pairs without a verdict"
                 )
-            verdicts[pair] = bool(label)
-        known = verdicts[verdicts.notna()].astype(bool)
+            known[pair] = bool(verdict)
+        known = known[known.notna()].astype(bool)
         lines = {ALL: known}
         if "source" in self.table:
             names = _source_names(self.table["source"][known.index].astype("string"))
@@ -159,14 +159,14 @@ class DuplicateAudit:
         columns = ["pairs", "duplicates", "precision", "low", "high"]
         return pd.DataFrame(figures, columns=columns, index=pd.Index(lines, name="source"))
 
-    def save(self, path: str | os.PathLike[str], labels: Mapping[int, bool] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], verdicts: Mapping[int, bool] | None = None) -> None:
         """Write the pairs as one self-contained HTML page, each with its two texts side by side.
 
         Parameters
         ----------
         path : str or path
             Name of the file, such as ``"audit.html"``; an existing file is replaced.
-        labels : mapping of int to bool, optional
+        verdicts : mapping of int to bool, optional
             Verdicts of a reader, as for `precision`.
 
         Raises
@@ -176,7 +176,7 @@ class DuplicateAudit:
         """
         if Path(path).suffix.lower() not in (".html", ".htm"):
             raise ParameterError(f"save: {os.fspath(path)!r} must end in .html")
-        page = _page(self.table, self.diffs, self.precision(labels), self.lines(), self.measure)
+        page = _page(self.table, self.diffs, self.precision(verdicts), self.lines(), self.measure)
         save_text(path, page)
 
     def lines(self) -> list[tuple[str, str]]:

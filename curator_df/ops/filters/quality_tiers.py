@@ -19,7 +19,7 @@ from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.text.buffers import repeated_texts
 from curator_df.ops.host_only import require_host
 
-How = Literal["max", "min", "weighted"]
+Combine = Literal["max", "min", "weighted"]
 PEAK_FACTOR = 0.9
 """Peak extra bytes for rows of 100 bytes and names of few letters: numbers, codes, and the strings made of them."""
 SPAN_ROWS = 65_536
@@ -31,7 +31,7 @@ def add_quality_tier(
     scores: Sequence[str] | Mapping[str, float],
     *,
     thresholds: Mapping[str, float],
-    how: How = "max",
+    combine: Combine = "max",
     scale: Mapping[str, Sequence[float]] | None = None,
     into: str = "quality_tier",
 ) -> dd.DataFrame:
@@ -42,12 +42,12 @@ def add_quality_tier(
     df : dask.dataframe.DataFrame
         The table.
     scores : sequence of str, or mapping of str to float
-        Columns of numbers, where higher is better; with ``how="weighted"`` each with its weight (equal weights for a
+        Columns of numbers, where higher is better; with ``combine="weighted"`` each with its weight (equal weights for a
         sequence).
     thresholds : mapping of str to float
         Lowest score of each tier, such as ``{"high": 0.8, "medium": 0.4, "low": 0.0}``. A row below all of them is in
         the lowest tier.
-    how : {"max", "min", "weighted"}, default "max"
+    combine : {"max", "min", "weighted"}, default "max"
         How to combine the scores: the largest, the smallest, or the weighted mean. Missing scores (null, NaN) are
         ignored.
     scale : mapping of str to sequence of float, optional
@@ -116,14 +116,14 @@ def add_quality_tier(
                 f"{operator} needs numbers in the column {name!r}, but it holds {df.dtypes[name]}. Name another column, or "
                 "convert it"
             )
-    choose(operator, "how", how, How)
+    choose(operator, "combine", combine, Combine)
     for name, weight in scores.items() if isinstance(scores, Mapping) else ():
         require_number(operator, f"scores[{name!r}]", weight)
     weights = tuple(float(scores[name]) if isinstance(scores, Mapping) else 1.0 for name in columns)
-    if isinstance(scores, Mapping) and how != "weighted":
+    if isinstance(scores, Mapping) and combine != "weighted":
         raise ParameterError(
-            f"{operator}: how={how!r} does not accept weights, but scores= is a mapping of columns to weights. Use "
-            f"how='weighted', or pass scores={list(columns)!r}"
+            f"{operator}: combine={combine!r} does not accept weights, but scores= is a mapping of columns to weights. Use "
+            f"combine='weighted', or pass scores={list(columns)!r}"
         )
     if useless := [name for name, weight in zip(columns, weights, strict=True) if not weight > 0]:
         raise ParameterError(
@@ -134,7 +134,7 @@ def add_quality_tier(
     parameters = {
         "columns": columns,
         "weights": weights,
-        "how": how,
+        "combine": combine,
         "scale": _scales(operator, columns, scale or {}),
         "names": names,
         "bounds": bounds,
@@ -150,7 +150,7 @@ def add_quality_tier_block(
     *,
     columns: tuple[str, ...],
     weights: tuple[float, ...],
-    how: How,
+    combine: Combine,
     scale: Mapping[str, tuple[float, ...]],
     names: tuple[str, ...],
     bounds: tuple[float, ...],
@@ -162,7 +162,7 @@ def add_quality_tier_block(
     for start in range(0, len(block), SPAN_ROWS):
         span = block.iloc[start : start + SPAN_ROWS]
         scaled = np.stack([_scaled(span[name], scale.get(name)) for name in columns])
-        together[start : start + len(span)] = _together(scaled, np.asarray(weights), how)
+        together[start : start + len(span)] = _together(scaled, np.asarray(weights), combine)
     is_missing = np.isnan(together)
     codes = np.searchsorted(np.asarray(bounds[1:], dtype=np.float32), together, side="right").astype(np.int32)
     codes[is_missing] = -1
@@ -181,15 +181,17 @@ def _scaled(values: Any, scale: tuple[float, ...] | None) -> npt.NDArray[np.floa
     return np.where(np.isnan(numbers), np.nan, found)
 
 
-def _together(scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], how: How) -> npt.NDArray[np.float64]:
+def _together(
+    scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], combine: Combine
+) -> npt.NDArray[np.float64]:
     """Return one score for each column of ``scaled``, NaN where all are missing."""
-    if how == "weighted":
+    if combine == "weighted":
         counted = np.where(np.isnan(scaled), 0.0, weights[:, None])
         total = counted.sum(axis=0)
         sums = (np.nan_to_num(scaled) * counted).sum(axis=0)
         means: npt.NDArray[np.float64] = np.divide(sums, total, out=np.full(len(total), np.nan), where=total > 0)
         return means
-    found: npt.NDArray[np.float64] = (np.fmax if how == "max" else np.fmin).reduce(scaled, axis=0)
+    found: npt.NDArray[np.float64] = (np.fmax if combine == "max" else np.fmin).reduce(scaled, axis=0)
     return found
 
 

@@ -66,7 +66,7 @@ class Limit:
 class ImportanceSample(Pending):
     """Pending sample, which needs the weights of all rows."""
 
-    by: str
+    importance: str
     """Column of the weights."""
     rows: int | None
     """Number of rows to keep; None if a fraction is."""
@@ -87,10 +87,10 @@ class ImportanceSample(Pending):
 
     def prepare(self, runner: Any, before: Program, step: Step) -> Limit:
         """Write the keys of all rows, and find the limit."""
-        before = with_columns(before, (self.by,))
+        before = with_columns(before, (self.importance,))
         with runner.open_stage(before, step) as stage:
             sink = KeySink(stage.home, self)
-            written = stage.stream(f"{step.name}: weights", before, (self.by,), sink, runner.ranges)
+            written = stage.stream(f"{step.name}: weights", before, (self.importance,), sink, runner.ranges)
             files = [[file.name for file in record.files] for record in written]
             limit, ties = self._found(stage.home, files)
         rows = np.array([record.rows_written for record in written], dtype=np.int64)
@@ -115,7 +115,7 @@ class ImportanceSample(Pending):
 
     def keys(self, block: Any) -> tuple[Keys, npt.NDArray[np.float64]]:
         """Return the key of each row, 0 if it has no weight, and the number that the key stands for."""
-        values = block[self.by].to_numpy(dtype=np.float64, na_value=np.nan)
+        values = block[self.importance].to_numpy(dtype=np.float64, na_value=np.nan)
         if self.noise:
             identities = block.index.to_numpy().astype(np.int64).view(np.uint64)
             chance = np.clip(random_numbers(identities, self.seed, OPERATOR), 2.0**-54, 1 - 2.0**-53)
@@ -267,7 +267,7 @@ class _RangeSample:
         bits = np.array([limit & ~(1 << 63) if limit >> 63 else ~limit & ((1 << 64) - 1)], dtype=np.uint64)
         return {
             "reason": np.where(np.isnan(values), NO_WEIGHT, NOT_SAMPLED).tolist(),
-            "rule": [f"by={self._sample.by}, seed={self._sample.seed}"] * len(values),
+            "rule": [f"importance={self._sample.importance}, seed={self._sample.seed}"] * len(values),
             "value": values,
             "threshold": [float(bits.view(np.float64)[0])] * len(values),
         }
@@ -283,7 +283,7 @@ def sample_by_importance(
     *,
     rows: int | None = None,
     fraction: float | None = None,
-    by: str = "importance",
+    importance: str = "importance",
     noise: bool = True,
     seed: int = 0,
 ) -> dd.DataFrame:
@@ -297,7 +297,7 @@ def sample_by_importance(
         Number of rows to keep; all rows with a weight if there are fewer.
     fraction : float, optional
         Share of the rows with a weight to keep, instead of ``rows``: more than 0 and at most 1.
-    by : str, default "importance"
+    importance : str, default "importance"
         Column of the weights: natural logarithms, as `add_importance` adds them. Rows without a weight (null, NaN) are
         dropped.
     noise : bool, default True
@@ -352,11 +352,12 @@ def sample_by_importance(
     >>> sample_by_importance(docs, rows=1).columns.tolist()
     ['text', 'importance']
     """
-    require_columns(df, OPERATOR, by)
+    require_columns(df, OPERATOR, importance)
     require_host(df._meta, OPERATOR)
-    if getattr(df.dtypes[by], "kind", "O") not in "iuf":
+    if getattr(df.dtypes[importance], "kind", "O") not in "iuf":
         raise SchemaError(
-            f"{OPERATOR}: by={by!r} needs numbers, but the column holds {df.dtypes[by]}. Name another column"
+            f"{OPERATOR}: importance={importance!r} needs numbers, but the column holds {df.dtypes[importance]}. Name "
+            "another column"
         )
     _require_size(rows, fraction)
     require_integer(OPERATOR, "seed", seed)
@@ -370,7 +371,7 @@ def sample_by_importance(
         refuse_block,
         {"operator": OPERATOR},
         price=Price(PEAK_FACTOR, is_measured=True),
-        pending=ImportanceSample(by, rows, None if fraction is None else float(fraction), noise, seed),
+        pending=ImportanceSample(importance, rows, None if fraction is None else float(fraction), noise, seed),
     )
     return map_blocks(df, kernel, meta=df._meta)
 

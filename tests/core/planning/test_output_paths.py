@@ -99,7 +99,7 @@ WRITERS = {
     "write_parquet": lambda docs, path: cdf.write_parquet(docs, path, on_existing="overwrite"),
     "checkpoint": lambda docs, path: cdf.checkpoint(docs, path, on_existing="overwrite"),
     "write_many": lambda docs, path: cdf.write_many({path: docs}, on_existing="overwrite"),
-    "write_by": lambda docs, path: cdf.write_by(docs, path, column="id", on_existing="overwrite"),
+    "write_by": lambda docs, path: cdf.write_by(docs, path, partition_on="id", on_existing="overwrite"),
     "shuffle_rows": lambda docs, path: cdf.shuffle_rows(docs, path, on_existing="overwrite"),
     "blend": lambda docs, path: cdf.blend({"a": docs}, path, epochs={"a": 1}, on_existing="overwrite"),
     "rejects": lambda docs, path: cdf.write_parquet(docs, path.parent / "other", rejects=path, on_existing="overwrite"),

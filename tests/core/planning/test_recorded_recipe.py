@@ -134,7 +134,7 @@ def test_parts_and_steps_that_run_are_in_the_recipe(tmp_path):
         receipts = cdf.write_many({tmp_path / "a": parts["train"], "b": parts["test"]}, format="jsonl")
         stored = cdf.checkpoint(docs_of().pipe(cdf.keep_where, "n > 3"), "stored")
         other = cdf.write_many({"c": docs_of(), "d": cdf.keep_where(docs_of(), "n > 3")})
-        cdf.write_by(docs_of(), "by", column="n")
+        cdf.write_by(docs_of(), "by", partition_on="n")
         found = cdf.read_receipt(cdf.find_exact_duplicates(docs_of())).recipe_text
     many = yaml.safe_load(receipts["b"].recipe_text)
     assert many["write"] == {"many": {"tables": {f"{tmp_path}/a": "train", "b": "test"}, "format": "jsonl"}}
