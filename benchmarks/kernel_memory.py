@@ -58,7 +58,7 @@ PROSE = "It was the best of times, and it was the worst of times; that we have t
 
 def passing(profile: Profile) -> Profile:
     """Return a profile that drops nothing but a missing text, so that nearly all rows are copied: the worst case of a filter."""
-    return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in profile.rules})
+    return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.comparison] for rule in profile.rules})
 
 
 QUALITY = passing(DATATROVE_GOPHER_QUALITY).replace(words="whitespace")

@@ -359,7 +359,7 @@ def test_the_profiles_page_is_what_the_profiles_say():
     for number, name in enumerate(names):
         said: dict[str, str] = {}
         for rule in getattr(cdf.profiles, name).rules:
-            sign = f"{rule.keep} {rule.threshold:g}"
+            sign = f"{rule.comparison} {rule.threshold:g}"
             said[rule.metric] = f"{said[rule.metric]}, {sign}" if rule.metric in said else sign
         assert {metric: cells[number] for metric, cells in documented.items() if cells[number]} == said
 

@@ -8,13 +8,14 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from curator_df.core.recorded_calls import calling, keep
 from curator_df.suggestions import did_you_mean
 
 TABLE = "df"
 """Name of the first parameter of functions that take a table."""
+Shown = TypeVar("Shown", bound=Callable[..., Any])
 _NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
 """Name in an annotation, or a string in it."""
 
@@ -74,6 +75,24 @@ def with_choices(function: Callable[..., Any], signature: inspect.Signature) -> 
 
     parameters = [each.replace(annotation=changed(each.annotation)) for each in signature.parameters.values()]
     return signature.replace(parameters=parameters)
+
+
+def show_choices(value: Shown) -> Shown:
+    """Decorate a function, or a class with its public methods, so that its signature shows the values of closed choices.
+
+    Examples
+    --------
+    >>> from curator_df.ops.filters.rules import Rule
+    >>> inspect.signature(show_choices(Rule)).parameters["comparison"].annotation
+    "Literal['>=', '<=', '>', '<']"
+    """
+    members: list[Any] = [value]
+    if inspect.isclass(value):
+        members = [getattr(each, "__func__", each) for name, each in vars(value).items() if not name.startswith("_")]
+        members.append(value.__init__)
+    for each in filter(inspect.isfunction, members):
+        each.__signature__ = with_choices(each, inspect.signature(each))  # type: ignore[attr-defined]
+    return value
 
 
 def choices(annotation: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from curator_df.core.calls import public
+from curator_df.core.calls import public, show_choices
 from curator_df.suggestions import no_such_name
 
 
@@ -44,6 +44,8 @@ def lazy_names(package: str, places: Mapping[str, str], namespace: MutableMappin
         with without_collections():
             found = importlib.import_module(f"{package}.{module}")
         value = getattr(found, member) if member else found
+        if inspect.isclass(value):
+            show_choices(value)
         # Another thread may have imported it since: a function has one identity.
         return namespace.setdefault(name, public(value, package) if inspect.isfunction(value) else value)
 

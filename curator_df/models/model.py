@@ -82,12 +82,12 @@ class Model:
         return replace(self, **changes)
 
     @classmethod
-    def of(cls, value: Any) -> Model:
+    def of(cls, model: Any) -> Model:
         """Return a model with its settings: the default ones for a name, path, function, pipeline or entry of the catalog.
 
         The name of an entry of the catalog becomes the entry.
         """
-        made = value if isinstance(value, cls) else cls(value)
+        made = model if isinstance(model, cls) else cls(model)
         return replace(made, model=named(made.model))
 
 

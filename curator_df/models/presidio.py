@@ -164,10 +164,10 @@ class Presidio:
         """Memory that a call holds for a piece."""
         return CALL_BYTES
 
-    def find(self, text: str) -> list[Entity]:
-        """Return the entities of a text, in order and without overlaps."""
+    def find(self, document: str) -> list[Entity]:
+        """Return the entities of a document, in order and without overlaps."""
         of = self.pipeline
-        return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(text)
+        return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(document)
 
 
 @recipe_value.register(Presidio)

@@ -39,11 +39,11 @@ class Alert:
     """Measured value, in the rule's unit."""
     threshold: float
     """Threshold of the rule."""
-    text: str
+    message: str
     """Complete message."""
 
     def __str__(self) -> str:
-        return f"{self.seconds:,.1f} s: {self.text}"
+        return f"{self.seconds:,.1f} s: {self.message}"
 
 
 @suggests_names
@@ -62,7 +62,7 @@ class AlertRule:
     """Function from the rows of one sample (as in `MemoryMonitor.to_frame`) to values by subject."""
     threshold: float
     """Value from which the rule alerts."""
-    text: str
+    message: str
     """Message with ``{subject}``, ``{value}`` and ``{threshold}``; ``{size}`` is the value as bytes."""
 
 
@@ -151,12 +151,12 @@ class AlertBook:
                     self._raised.discard(key)
 
     def _raise(self, rule: AlertRule, subject: str, value: float, seconds: float) -> None:
-        text = rule.text.format(
+        message = rule.message.format(
             subject=subject, value=value, threshold=rule.threshold, size=show_size(int(value)) if value >= 1 else ""
         )
-        alert = Alert(seconds, rule.name, subject, value, rule.threshold, text)
+        alert = Alert(seconds, rule.name, subject, value, rule.threshold, message)
         self.alerts.append(alert)
-        LOG.warning("%s", text)
+        LOG.warning("%s", message)
         if self._on_alert is not None:
             try:
                 self._on_alert(alert)

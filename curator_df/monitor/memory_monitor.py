@@ -341,7 +341,7 @@ def monitor_memory(
     cluster: Any = None,
     *,
     interval_seconds: float = 0.5,
-    rules: Sequence[AlertRule] = DEFAULT_RULES,
+    alert_rules: Sequence[AlertRule] = DEFAULT_RULES,
     on_alert: Callable[[Alert], object] | None = None,
 ) -> MemoryMonitor:
     """Sample the memory of every process and GPU of a cluster while a block of code runs.
@@ -352,7 +352,7 @@ def monitor_memory(
         The object returned by `start_cluster` or `connect`, or a `distributed.Client`; defaults to the current cluster.
     interval_seconds : float
         Time between samples. Processes on this machine are read in each sample; workers are asked once a second.
-    rules : sequence of AlertRule
+    alert_rules : sequence of AlertRule
         When to alert (`curator_df.monitor.alerts`). By default at 90 % of the memory budget, of a worker's limit or of
         a GPU, or when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
     on_alert : callable, optional
@@ -398,7 +398,7 @@ def monitor_memory(
         )
     if session is not None and session.client is not client:
         session = None
-    return MemoryMonitor(client, session, interval_seconds=interval_seconds, rules=rules, on_alert=on_alert)
+    return MemoryMonitor(client, session, interval_seconds=interval_seconds, rules=alert_rules, on_alert=on_alert)
 
 
 def _gpu_rows(gpu: GpuReading, host: str) -> Iterator[dict[str, Any]]:

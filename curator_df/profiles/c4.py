@@ -10,7 +10,7 @@ between white space, which is faster; on 2,941 real documents 4 verdicts differ.
 
 from __future__ import annotations
 
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/1910.10683, section 2.2"
 _CODE = "datatrove 0.10.0, pipeline/filters/c4_filters.py, C4QualityFilter"
@@ -18,8 +18,8 @@ _FINEWEB = "datatrove 0.10.0, examples/fineweb.py: C4QualityFilter(filter_no_ter
 
 
 def _rules(prefix: str) -> tuple[Rule, ...]:
-    def rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
-        return Rule(f"{prefix}_{metric}", keep, threshold, reason, f"{_CODE}: {argument}")
+    def rule(metric: str, comparison: Comparison, threshold: float, reason: str, argument: str) -> Rule:
+        return Rule(f"{prefix}_{metric}", comparison, threshold, reason, f"{_CODE}: {argument}")
 
     # At most one of the first two is 1: the first line that fails a text decides.
     return (

@@ -7,7 +7,7 @@ of the filters. The steps before and after them (URLs, languages, lines, the qua
 
 from __future__ import annotations
 
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _CHAIN = "DCLM (mlfoundations/dclm, commit 8383011), baselines/baselines_configs/dclm_baseline_refinedweb.yaml"
 _FILTERS = "baselines/mappers/filters/content_filters.py, commit c7ed275"
@@ -15,8 +15,8 @@ _PAPER = "https://arxiv.org/abs/2406.11794"
 _COMMIT = "c7ed275"
 
 
-def _rule(metric: str, keep: Keep, threshold: float, reason: str, filter_and_argument: str) -> Rule:
-    return Rule(metric, keep, threshold, reason, f"{_CHAIN}: {filter_and_argument}")
+def _rule(metric: str, comparison: Comparison, threshold: float, reason: str, filter_and_argument: str) -> Rule:
+    return Rule(metric, comparison, threshold, reason, f"{_CHAIN}: {filter_and_argument}")
 
 
 DCLM_QUALITY = Profile(

@@ -9,7 +9,7 @@ the mix did. The two versions of the tagger differ in empty lines: the second ig
 
 from __future__ import annotations
 
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _MIX = "dolma, configs/dolma-v1_6/mixing/cc-head.yaml"
 _CCCC = "dolma's mix of the Creative Commons Common Crawl (CCCC), filter over the tags of c4_v2 and gopher_v2"
@@ -17,9 +17,9 @@ _TAGGER = "dolma 1.2.1, taggers/gopher.py"
 
 
 def _profile(version: str, prefix: str, mix: str) -> Profile:
-    def rule(metric: str, keep: Keep, threshold: float, reason: str) -> Rule:
-        dropped = {">=": "<", "<=": ">"}[keep]
-        return Rule(metric, keep, threshold, reason, f"{mix}: excludes {reason} {dropped} {threshold:g}")
+    def rule(metric: str, comparison: Comparison, threshold: float, reason: str) -> Rule:
+        dropped = {">=": "<", "<=": ">"}[comparison]
+        return Rule(metric, comparison, threshold, reason, f"{mix}: excludes {reason} {dropped} {threshold:g}")
 
     return Profile(
         name=f"dolma_gopher_{version}",

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/2406.17557, section 3.6"
 _CODE = "datatrove 0.10.0, pipeline/filters/fineweb_quality_filter.py, FineWebQualityFilter"
 
 
-def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
-    return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}")
+def _rule(metric: str, comparison: Comparison, threshold: float, reason: str, argument: str) -> Rule:
+    return Rule(metric, comparison, threshold, reason, f"{_CODE}: {argument}")
 
 
 # Thresholds: the defaults of FineWebQualityFilter.__init__. A text at the threshold is kept, as in datatrove.

@@ -11,10 +11,11 @@ import json
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from curator_df.arguments import choose
+from curator_df.core.calls import show_choices
 from curator_df.errors import InputError, ParameterError
-from curator_df.kernels.metrics.catalog import Words
 from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.ops.language.language_labels import label_for
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB
@@ -37,9 +38,12 @@ _OFF = ("dup_para_frac", "dup_para_char_frac", "dup_line_char_frac", "short_line
 """Rules that FineWeb-2's pipeline switches off."""
 _CHAR_DUP_RATIO = 0.1
 """Threshold of FineWeb-2's pipeline: char_duplicates_ratio=0.1, "changed from 0.01 in fineweb english"."""
+AnyLanguage = Literal["icu", "whitespace"]
+"""Ways in which texts of any language are split into words; datatrove's tokens are for English."""
 
 
-def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, words: Words = "icu") -> Profile:
+@show_choices
+def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, words: AnyLanguage = "icu") -> Profile:
     """Return FineWeb-2's filters for a language.
 
     Parameters
@@ -86,6 +90,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
         raise ParameterError(
             f"fineweb_2: language={language!r} must be a str, such as 'fra_Latn' or 'fr', not {type(language).__name__}"
         )
+    choose("fineweb_2", "words", words, AnyLanguage)
     if config is None:
         language = label_for(language, _held()) or language
     values, source = _values(language, config)
@@ -116,7 +121,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
 def _with_threshold(rule: Rule, threshold: float, source: str) -> Rule:
     if threshold == rule.threshold:
         return rule
-    return Rule(rule.metric, rule.keep, threshold, rule.reason, source)
+    return Rule(rule.metric, rule.comparison, threshold, rule.reason, source)
 
 
 def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[str, Any], str]:

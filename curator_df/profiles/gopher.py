@@ -9,7 +9,7 @@ splits texts at white space, which is 3 to 10 times as fast. Verdicts then diffe
 
 from __future__ import annotations
 
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/2112.11446, appendix A.1.1"
 _TABLE = "https://arxiv.org/abs/2112.11446, table A1"
@@ -17,8 +17,8 @@ _CODE = "datatrove 0.10.0, pipeline/filters/gopher_quality_filter.py, GopherQual
 _REPETITION = "datatrove 0.10.0, pipeline/filters/gopher_repetition_filter.py, GopherRepetitionFilter"
 
 
-def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
-    return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}={threshold:g}")
+def _rule(metric: str, comparison: Comparison, threshold: float, reason: str, argument: str) -> Rule:
+    return Rule(metric, comparison, threshold, reason, f"{_CODE}: {argument}={threshold:g}")
 
 
 # Thresholds: the defaults of GopherQualityFilter.__init__. A text at the threshold is kept, as in datatrove.

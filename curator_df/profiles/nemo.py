@@ -17,13 +17,13 @@ import math
 import os
 
 from curator_df.errors import InputError, ParameterError
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, Rule
 
 _CHAIN = "nemo_curator 0.9.0, config/heuristic_filter_en.yaml"
 
 
-def _rule(metric: str, keep: Keep, threshold: float, reason: str, filter_and_argument: str) -> Rule:
-    return Rule(metric, keep, threshold, reason, f"{_CHAIN}: {filter_and_argument}={threshold:g}")
+def _rule(metric: str, comparison: Comparison, threshold: float, reason: str, filter_and_argument: str) -> Rule:
+    return Rule(metric, comparison, threshold, reason, f"{_CHAIN}: {filter_and_argument}={threshold:g}")
 
 
 NEMO_ENGLISH = Profile(
@@ -297,14 +297,16 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
 
 def _rules(row: dict[str, str], source: str) -> tuple[Rule, ...]:
     longest = _limit(row["Long_line_threshold"], int)
-    limits: tuple[tuple[str, Keep, float, str], ...] = (
+    limits: tuple[tuple[str, Comparison, float, str], ...] = (
         ("longest_line_length", "<=", longest, "per_extension_line_max"),
         ("mean_line_length", "<=", MEAN_LINE_LENGTH if longest else 0, "per_extension_line_mean"),
         ("alphanumeric_ratio", ">=", _limit(row["Alphanum_threshold"], float), "per_extension_alphanum"),
         ("letter_ratio", ">=", _limit(row["Alpha filter"], float), "per_extension_alpha"),
     )
     return tuple(
-        Rule(metric, keep, threshold, reason, source) for metric, keep, threshold, reason in limits if threshold
+        Rule(metric, comparison, threshold, reason, source)
+        for metric, comparison, threshold, reason in limits
+        if threshold
     )
 
 

@@ -341,17 +341,17 @@ class Receipt:
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_json(values: dict[str, Any]) -> Receipt:
+    def from_json(stored: dict[str, Any]) -> Receipt:
         """Return the receipt from the output of `to_json`."""
-        steps = [StepReceipt(**step) for step in values["steps"]]
-        exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
-        timeline = [tuple(pair) for pair in values.get("timeline", [])]
+        steps = [StepReceipt(**step) for step in stored["steps"]]
+        exchanges = [ExchangeReceipt(**exchange) for exchange in stored["exchanges"]]
+        timeline = [tuple(pair) for pair in stored.get("timeline", [])]
         # Receipts of early versions have pairs of seconds and text.
-        events = [RunEvent(*e) if isinstance(e, list) else RunEvent(**e) for e in values.get("events", [])]
-        leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
-        earlier = [read_earlier(run) for run in values.get("earlier", [])]
+        events = [RunEvent(*e) if isinstance(e, list) else RunEvent(**e) for e in stored.get("events", [])]
+        leaks = [LeakReceipt(**leak) for leak in stored.get("leaks", [])]
+        earlier = [read_earlier(run) for run in stored.get("earlier", [])]
         made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier, "events": events}
-        return Receipt(**{**values, "timeline": timeline, **made})
+        return Receipt(**{**stored, "timeline": timeline, **made})
 
     def save(
         self,

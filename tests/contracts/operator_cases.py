@@ -173,7 +173,7 @@ WEB = tuple(dict.fromkeys(NEMO_ENGLISH.metrics + DOLMA_GOPHER_V1.metrics + DOLMA
 
 def without_verdict(profile: Profile) -> Profile:
     """Return a profile that every text passes."""
-    return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in profile.rules})
+    return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.comparison] for rule in profile.rules})
 
 
 # Every count that there is, but for those of the web and of DCLM.

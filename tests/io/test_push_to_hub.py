@@ -386,7 +386,7 @@ def test_what_cannot_be_published_is_refused_before_anything_is_sent(hub, output
     (tmp_path / "raw").mkdir()
     refused(errors.InputError, "has no receipt, which curator_df writes when a run is complete", tmp_path / "raw")
     refused(errors.ParameterError, "memory://out is not a local folder", "memory://out")
-    refused(errors.ParameterError, "source has no splits", {})
+    refused(errors.ParameterError, "folder has no splits", {})
     refused(errors.ParameterError, "'a-b' cannot name a split", {"a-b": outputs / "two"})
     cdf.write_parquet(cdf.read_jsonl(outputs / "in"), tmp_path / "changed")
     (path,) = (tmp_path / "changed").glob("*.parquet")

@@ -22,7 +22,7 @@ def raised(rule, *samples):
     book = AlertBook([rule], None)
     for seconds, rows in enumerate(samples):
         book.look(float(seconds), rows)
-    return [(alert.seconds, alert.subject, alert.text) for alert in book.alerts]
+    return [(alert.seconds, alert.subject, alert.message) for alert in book.alerts]
 
 
 def test_an_alert_is_raised_once_until_it_is_over():

@@ -102,7 +102,7 @@ def test_what_a_worker_holds_is_seen_as_managed_or_in_arrows_pool(cluster):
 def test_rules_and_callbacks_are_the_users(cluster):
     called = []
     rules = [budget_share(0.01), worker_silent(1e9)]
-    with cdf.monitor_memory(cluster, interval_seconds=0.1, rules=rules, on_alert=called.append) as monitor:
+    with cdf.monitor_memory(cluster, interval_seconds=0.1, alert_rules=rules, on_alert=called.append) as monitor:
         sampled_until(monitor, has_worker)
     assert [alert.rule for alert in monitor.alerts] == ["budget share"]
     assert called == monitor.alerts
@@ -201,7 +201,7 @@ def test_gpus_are_read_by_nvml_and_what_a_device_does_not_say_is_missing(monkeyp
 
 def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
-    with cdf.monitor_memory(cluster, interval_seconds=0.1, rules=[budget_share(0.01)]) as monitor:
+    with cdf.monitor_memory(cluster, interval_seconds=0.1, alert_rules=[budget_share(0.01)]) as monitor:
         sessions.current_session().emit(Note("retry", "range 3 again"))
         sampled_until(monitor, has_worker)
     figure = monitor.plot()

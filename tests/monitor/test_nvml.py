@@ -52,7 +52,7 @@ if __name__ == "__main__":
             picture.savefig(out / "picture.png")
     columns = ["name", "gpu", "gpu_used_bytes", "gpu_total_bytes", "gpu_utilization"]
     told = json.loads(first[columns].to_json(orient="records"))
-    alerts = [[alert.rule, alert.text] for alert in monitor.alerts]
+    alerts = [[alert.rule, alert.message] for alert in monitor.alerts]
     print(json.dumps({"worker": pid, "first": told, "alerts": alerts, "lost": lost, "rows": receipt.rows_written}))
 """
 

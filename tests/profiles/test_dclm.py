@@ -29,7 +29,7 @@ def reason_of(text, profile):
 
 
 def test_the_quality_filters_are_those_of_the_configuration_in_its_order():
-    assert [(rule.metric, rule.keep, rule.threshold) for rule in DCLM_QUALITY.rules] == [
+    assert [(rule.metric, rule.comparison, rule.threshold) for rule in DCLM_QUALITY.rules] == [
         ("dclm_word_count", ">=", 50),
         ("dclm_word_count", "<=", 100_000),
         ("mean_word_length", ">=", 3),
@@ -58,7 +58,7 @@ def test_the_repetition_filters_are_in_the_order_of_the_code():
         ("dclm_repeated_9_gram_character_ratio", 0.11),
         ("dclm_repeated_10_gram_character_ratio", 0.1),
     ]
-    assert {rule.keep for rule in DCLM_REPETITION.rules} == {"<="}
+    assert {rule.comparison for rule in DCLM_REPETITION.rules} == {"<="}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from curator_df.profiles import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
 @pytest.mark.parametrize(("profile", "prefix"), [(DOLMA_GOPHER_V1, "dolma"), (DOLMA_GOPHER_V2, "dolma_v2")])
 def test_dolma_gopher_is_the_filter_of_its_mix(profile, prefix):
     assert (profile.version, profile.words) == ("1.2.1", "whitespace")
-    assert [(rule.metric, rule.keep, rule.threshold) for rule in profile.rules] == [
+    assert [(rule.metric, rule.comparison, rule.threshold) for rule in profile.rules] == [
         ("word_count", ">=", 50),
         ("word_count", "<=", 100_000),
         ("median_word_length", ">=", 3),
@@ -40,7 +40,7 @@ def test_what_the_mix_did_is_one_replace_away():
 
 
 def test_dolma_c4_drops_whole_texts():
-    assert [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in DOLMA_C4.rules] == [
+    assert [(rule.metric, rule.comparison, rule.threshold, rule.reason) for rule in DOLMA_C4.rules] == [
         ("has_curly_bracket", "<", 1, "has_curly_brace"),
         ("has_lorem_ipsum", "<", 1, "has_lorem_ipsum"),
         ("has_javascript", "<", 1, "has_javascript"),

@@ -6,7 +6,7 @@ from curator_df.profiles import DATATROVE_FINEWEB, FINEWEB_PAPER
 
 def test_datatrove_fineweb_is_the_table_of_0_10_0():
     assert (DATATROVE_FINEWEB.version, DATATROVE_FINEWEB.words) == ("0.10.0", "datatrove")
-    assert [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in DATATROVE_FINEWEB.rules] == [
+    assert [(rule.metric, rule.comparison, rule.threshold, rule.reason) for rule in DATATROVE_FINEWEB.rules] == [
         ("filled_line_count", ">=", 1, "empty"),
         ("terminal_line_ratio", ">=", 0.12, "line_punct_ratio"),
         ("short_line_ratio", "<=", 0.67, "short_line_ratio"),
@@ -19,6 +19,6 @@ def test_datatrove_fineweb_is_the_table_of_0_10_0():
 def test_the_paper_differs_in_one_rule():
     pairs = zip(DATATROVE_FINEWEB.rules, FINEWEB_PAPER.rules, strict=True)
     (differing,) = [paper for code, paper in pairs if code != paper]
-    assert (differing.reason, differing.keep, differing.threshold) == ("char_dup_ratio", "<", 0.1)
+    assert (differing.reason, differing.comparison, differing.threshold) == ("char_dup_ratio", "<", 0.1)
     assert "arxiv.org/abs/2406.17557" in differing.source
     assert FINEWEB_PAPER.name == "fineweb_paper"

@@ -24,7 +24,7 @@ MORE_THAI = "เด็กนักเรียนชอบอ่านหนั�
 
 
 def table(profile):
-    return [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in profile.rules]
+    return [(rule.metric, rule.comparison, rule.threshold, rule.reason) for rule in profile.rules]
 
 
 def test_french_is_the_chain_of_fineweb_2():
@@ -154,3 +154,5 @@ def test_a_code_means_the_included_language():
     for other in (None, 3):
         with pytest.raises(ParameterError, match=f"fineweb_2: language={other} must be a str"):
             fineweb_2(other)
+    with pytest.raises(ParameterError, match="fineweb_2: words='datatrove' is not one of 'icu', 'whitespace'"):
+        fineweb_2("fr", words="datatrove")

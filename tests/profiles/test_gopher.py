@@ -6,7 +6,7 @@ from curator_df.profiles import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPET
 
 def test_datatrove_gopher_quality_is_the_table_of_0_10_0():
     assert (DATATROVE_GOPHER_QUALITY.version, DATATROVE_GOPHER_QUALITY.words) == ("0.10.0", "datatrove")
-    assert [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in DATATROVE_GOPHER_QUALITY.rules] == [
+    assert [(rule.metric, rule.comparison, rule.threshold, rule.reason) for rule in DATATROVE_GOPHER_QUALITY.rules] == [
         ("non_symbol_word_count", ">=", 50, "gopher_short_doc"),
         ("non_symbol_word_count", "<=", 100_000, "gopher_long_doc"),
         ("non_symbol_word_mean_length", ">=", 3, "gopher_below_avg_threshold"),
@@ -26,7 +26,7 @@ def test_every_threshold_names_its_source():
 
 def test_datatrove_gopher_repetition_is_the_table_of_0_10_0():
     assert (DATATROVE_GOPHER_REPETITION.version, DATATROVE_GOPHER_REPETITION.words) == ("0.10.0", "datatrove")
-    assert {rule.keep for rule in DATATROVE_GOPHER_REPETITION.rules} == {"<="}
+    assert {rule.comparison for rule in DATATROVE_GOPHER_REPETITION.rules} == {"<="}
     assert [(rule.metric, rule.threshold, rule.reason) for rule in DATATROVE_GOPHER_REPETITION.rules] == [
         ("duplicate_paragraph_ratio", 0.3, "dup_para_frac"),
         ("duplicate_paragraph_character_ratio", 0.2, "dup_para_char_frac"),

@@ -5,7 +5,7 @@ from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_HTML, N
 
 
 def table(profile):
-    return [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in profile.rules]
+    return [(rule.metric, rule.comparison, rule.threshold, rule.reason) for rule in profile.rules]
 
 
 def test_nemo_english_is_the_chain_of_0_9_0():

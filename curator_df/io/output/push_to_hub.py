@@ -100,7 +100,7 @@ class _Output:
 
 
 def push_to_hub(
-    source: str | os.PathLike[str] | Mapping[str, Path],
+    folder: str | os.PathLike[str] | Mapping[str, Path],
     repo: str,
     *,
     create: bool = False,
@@ -115,7 +115,7 @@ def push_to_hub(
 
     Parameters
     ----------
-    source : str or path, or mapping of str to str or path
+    folder : str or path, or mapping of str to str or path
         Local folder that `write_parquet` or `write_jsonl` wrote, which becomes the split ``train``; or splits by name, such as
         ``{"train": "out/train", "validation": "out/validation"}``.
     repo : str
@@ -182,7 +182,7 @@ def push_to_hub(
     require_package(OPERATOR, "huggingface_hub", "hub")
     if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise ParameterError(f"{OPERATOR}: repo={repo!r} must be the name of a dataset, such as 'organization/name'")
-    outputs = _outputs(source)
+    outputs = _outputs(folder)
     options = dict(storage_options or {})
     hub = _Repository(repo, revision or "main", options)
     with hub_errors(f"{PROTOCOL}datasets/{repo}"):
@@ -215,11 +215,11 @@ def published_files(repo: str, revision: str, splits: Collection[str], options: 
     return {name: there[name].digest for name in _of_splits(there, splits)}
 
 
-def _outputs(source: Path | Mapping[str, Path]) -> list[_Output]:
+def _outputs(folder: Path | Mapping[str, Path]) -> list[_Output]:
     """Return the outputs to publish, each a split."""
-    folders = source if isinstance(source, Mapping) else {"train": source}
+    folders = folder if isinstance(folder, Mapping) else {"train": folder}
     if not folders:
-        raise ParameterError(f"{OPERATOR}: source has no splits. Name at least one, such as {{'train': 'out/train'}}")
+        raise ParameterError(f"{OPERATOR}: folder has no splits. Name at least one, such as {{'train': 'out/train'}}")
     for split in folders:
         if not isinstance(split, str) or not _SPLIT.fullmatch(split):
             raise ParameterError(

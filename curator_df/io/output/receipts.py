@@ -19,16 +19,16 @@ from curator_df.receipts.receipt import Receipt
 
 
 def read_receipt(
-    source: dd.DataFrame | str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
+    folder: dd.DataFrame | str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
 ) -> Receipt:
     """Return the receipt of the run that wrote a folder.
 
     Parameters
     ----------
-    source : str, path or dask.dataframe.DataFrame
+    folder : str, path or dask.dataframe.DataFrame
         Folder (or URL) that `write_parquet`, `write_jsonl` or `checkpoint` wrote; or a table read from it.
     storage_options : dict, optional
-        fsspec options, if ``source`` is a URL.
+        fsspec options, if ``folder`` is a URL.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def read_receipt(
     InputError
         If no run was completed there.
     ParameterError
-        If ``source`` is neither a table nor a path.
+        If ``folder`` is neither a table nor a path.
 
     See Also
     --------
@@ -55,24 +55,24 @@ def read_receipt(
     >>> receipt = cdf.write_parquet(cdf.read_jsonl("corpus/"), "clean/")  # doctest: +SKIP
     >>> later = cdf.read_receipt("clean/")  # doctest: +SKIP
     """
-    if isinstance(source, FrameBase):
-        folder = folder_of(source)
+    if isinstance(folder, FrameBase):
+        home = folder_of(folder)
     else:
-        folder = Folder(path_of("read_receipt", "source", source).rstrip("/") or "/", storage_options or {})
+        home = Folder(path_of("read_receipt", "folder", folder).rstrip("/") or "/", storage_options or {})
     name = f"{JOURNAL_FOLDER}/receipt.json"
-    with reading_errors(folder.url):
-        content = folder.read(name) if folder.exists(name) else None
+    with reading_errors(home.url):
+        content = home.read(name) if home.exists(name) else None
     if content is None:
-        hint = did_you_mean_path(folder.url) if folder.is_local else ""
+        hint = did_you_mean_path(home.url) if home.is_local else ""
         raise InputError(
-            f"{folder.url} has no receipt, which curator_df writes when a run is complete. Pass the output folder of a "
+            f"{home.url} has no receipt, which curator_df writes when a run is complete. Pass the output folder of a "
             f"complete run{hint}"
         )
     try:
         return Receipt.from_json(json.loads(content))
     except (ValueError, TypeError, KeyError) as exc:
         raise CorruptFileError(
-            f"{folder.url}/{name}, the record of a run, cannot be read by this version of curator_df: {exc}. It is damaged, or "
+            f"{home.url}/{name}, the record of a run, cannot be read by this version of curator_df: {exc}. It is damaged, or "
             "another version wrote it. Read it with that version, or repeat the run into another folder"
         ) from exc
 

@@ -67,7 +67,7 @@ class EntityFinder(Protocol):
     def call_bytes(self) -> int:
         """Return the bytes that a call needs for a piece."""
 
-    def find(self, text: str) -> Sequence[tuple[int, int, str]]:
+    def find(self, document: str) -> Sequence[tuple[int, int, str]]:
         """Return the first character, the one after the last, and the name of each entity, in order and without overlaps."""
 
 

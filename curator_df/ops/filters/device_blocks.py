@@ -96,7 +96,7 @@ def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], An
     """Return metrics, the code of each row and which pass, all on the device; and the rows of each code, on the host."""
     from curator_df.kernels.device.measured import first_broken, text_metrics
 
-    rules = [(rule.column, rule.keep, rule.threshold) for rule in profile.rules]
+    rules = [(rule.column, rule.comparison, rule.threshold) for rule in profile.rules]
     with texts_of(block[text]) as texts:
         values = text_metrics(texts, profile.metrics, stop_words=profile.stop_words)
         codes, passes, counted = first_broken(values, rules, texts.valid, len(texts))

@@ -27,7 +27,7 @@ from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.ops.filters.user_metrics import UserMetric
 from curator_df.suggestions import did_you_mean, suggests_names
 
-Keep = Literal[">=", "<=", ">", "<"]
+Comparison = Literal[">=", "<=", ">", "<"]
 """Comparisons of a metric with a threshold."""
 ProfileName = Literal[
     "datatrove_c4",
@@ -60,7 +60,7 @@ MISSING_METRIC = "missing_metric"
 @suggests_names
 @dataclass(frozen=True)
 class Rule:
-    """Keep a text if ``metric keep threshold`` is true; otherwise drop it for ``reason``.
+    """Keep a text if ``metric comparison threshold`` is true; otherwise drop it for ``reason``.
 
     See Also
     --------
@@ -74,7 +74,7 @@ class Rule:
 
     metric: str | UserMetric
     """Name of a metric of the catalog, or a user-defined metric."""
-    keep: Keep
+    comparison: Comparison
     """Comparison that is true for a kept text."""
     threshold: float
     """In the metric's unit."""
@@ -86,7 +86,7 @@ class Rule:
     def __post_init__(self) -> None:
         if not isinstance(self.metric, UserMetric):
             require_rule_metrics([self.metric])
-        choose("Rule", "keep", self.keep, Keep)
+        choose("Rule", "comparison", self.comparison, Comparison)
         if not np.isfinite(self.threshold):
             raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} must be a finite number")
         if not self.reason or self.reason == MISSING_TEXT:
@@ -96,7 +96,7 @@ class Rule:
             )
 
     def __str__(self) -> str:
-        return f"{self.column} {self.keep} {self.threshold:g}"
+        return f"{self.column} {self.comparison} {self.threshold:g}"
 
     @property
     def column(self) -> str:
@@ -105,7 +105,7 @@ class Rule:
 
     def breaks(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
         """Return where values, shape (rows,), break the rule."""
-        compare = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}[self.keep]
+        compare = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}[self.comparison]
         kept: npt.NDArray[np.bool_] = compare(values, self.threshold)
         return ~kept
 

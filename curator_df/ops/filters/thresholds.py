@@ -26,7 +26,7 @@ from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics.catalog import METRICS
 from curator_df.memory.sizes import show_count
 from curator_df.ops.filters.published import profile_of
-from curator_df.ops.filters.rules import Keep, Profile, ProfileName, Rule
+from curator_df.ops.filters.rules import Comparison, Profile, ProfileName, Rule
 from curator_df.ops.host_only import require_host
 from curator_df.receipts.figures import new_figure, png_of
 from curator_df.suggestions import suggests_names
@@ -67,7 +67,7 @@ class ThresholdExplorer:
     """Value of each bucket that has rows, ascending."""
     _counts: Mapping[str, npt.NDArray[np.int64]] = field(repr=False)
 
-    def kept(self, metric: str, threshold: float, keep: Keep | None = None) -> float:
+    def kept(self, metric: str, threshold: float, comparison: Comparison | None = None) -> float:
         """Return the share of all rows that a threshold keeps.
 
         Parameters
@@ -76,7 +76,7 @@ class ThresholdExplorer:
             One of ``metrics``.
         threshold : float
             In the metric's unit.
-        keep : {">=", "<=", ">", "<"}, optional
+        comparison : {">=", "<=", ">", "<"}, optional
             Comparison that is true for a kept row. Defaults to that of the profile's rule, if only one rule uses the
             metric; else ``>=``.
 
@@ -90,14 +90,18 @@ class ThresholdExplorer:
         ParameterError
             If there is no such metric or comparison; the message lists them.
         """
-        return float(self.shares_kept(metric, np.array([threshold], np.float64), self._keep(metric, keep))[0])
+        return float(
+            self._shares_kept(metric, np.array([threshold], np.float64), self._comparison(metric, comparison))[0]
+        )
 
-    def shares_kept(self, metric: str, thresholds: npt.NDArray[np.float64], keep: Keep) -> npt.NDArray[np.float64]:
+    def _shares_kept(
+        self, metric: str, thresholds: npt.NDArray[np.float64], comparison: Comparison
+    ) -> npt.NDArray[np.float64]:
         """Return the result of `kept` for each of several thresholds, shape (thresholds,)."""
         upto = np.concatenate(([0], np.cumsum(self._counts[metric])))
-        side: Literal["left", "right"] = "left" if keep in (">=", "<") else "right"
+        side: Literal["left", "right"] = "left" if comparison in (">=", "<") else "right"
         below = upto[np.searchsorted(self._values[metric], value_of(bucket_of(thresholds)), side=side)]
-        kept = upto[-1] - below if keep in (">=", ">") else below
+        kept = upto[-1] - below if comparison in (">=", ">") else below
         return np.asarray(kept / max(self.rows, 1))
 
     def to_frame(self) -> pd.DataFrame:
@@ -141,26 +145,26 @@ class ThresholdExplorer:
 
     def distribution(self, metric: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return the values of a metric, ascending, shape (buckets,), and the number of rows with each."""
-        self._keep(metric, None)
+        self._comparison(metric, None)
         return self._values[metric], self._counts[metric]
 
     def rules(self, metric: str) -> tuple[Rule, ...]:
         """Return the profile's rules on a metric."""
         return () if self.profile is None else tuple(rule for rule in self.profile.rules if rule.column == metric)
 
-    def _keep(self, metric: str, keep: Keep | None) -> Keep:
+    def _comparison(self, metric: str, comparison: Comparison | None) -> Comparison:
         if metric not in self.metrics:
             raise ParameterError(f"metric={metric!r} was not explored. Use one of: {', '.join(self.metrics)}")
-        if keep is not None:
-            choose("kept", "keep", keep, Keep)
-            return keep
+        if comparison is not None:
+            choose("kept", "comparison", comparison, Comparison)
+            return comparison
         rules = self.rules(metric)
-        return rules[0].keep if len(rules) == 1 else ">="
+        return rules[0].comparison if len(rules) == 1 else ">="
 
     def __repr__(self) -> str:
         lines = [f"thresholds of {len(self.metrics)} metrics over {show_count(self.rows, 'row')}"]
         for name in self.metrics:
-            told = [f"{rule} keeps {self.kept(name, rule.threshold, rule.keep):.1%}" for rule in self.rules(name)]
+            told = [f"{rule} keeps {self.kept(name, rule.threshold, rule.comparison):.1%}" for rule in self.rules(name)]
             lines.append("; ".join(told) or f"{name}: half of the rows have {_middle(self, name):g} or less")
         return "\n  ".join(lines)
 
@@ -355,24 +359,24 @@ def thresholds_figure(explorer: ThresholdExplorer) -> Any:
     for axes, metric in zip(panels, explorer.metrics, strict=False):
         rules = explorer.rules(metric)
         told = [
-            f"{rule.keep} {rule.threshold:g} keeps {explorer.kept(metric, rule.threshold, rule.keep):.1%}"
+            f"{rule.comparison} {rule.threshold:g} keeps {explorer.kept(metric, rule.threshold, rule.comparison):.1%}"
             for rule in rules
         ]
-        _draw(axes, explorer, metric, _keep(explorer, metric), None)
+        _draw(axes, explorer, metric, _comparison(explorer, metric), None)
         axes.set_title("\n".join([metric, *told]), fontsize="medium")
     for axes in panels[len(explorer.metrics) :]:
         axes.set_visible(False)
     return figure
 
 
-def moved_figure(explorer: ThresholdExplorer, metric: str, threshold: float, keep: Keep) -> Any:
+def moved_figure(explorer: ThresholdExplorer, metric: str, threshold: float, comparison: Comparison) -> Any:
     """Draw one metric with a threshold."""
     figure = new_figure(8, 3.4)
     axes = figure.subplots()
-    _draw(axes, explorer, metric, keep, threshold)
-    share = explorer.kept(metric, threshold, keep)
+    _draw(axes, explorer, metric, comparison, threshold)
+    share = explorer.kept(metric, threshold, comparison)
     axes.set_title(
-        f"{metric} {keep} {threshold:g} keeps {share:.2%}, {round(share * explorer.rows):,} of {explorer.rows:,} rows"
+        f"{metric} {comparison} {threshold:g} keeps {share:.2%}, {round(share * explorer.rows):,} of {explorer.rows:,} rows"
     )
     return figure
 
@@ -382,7 +386,8 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
     import ipywidgets as widgets
 
     metric = widgets.Dropdown(options=explorer.metrics, description="metric")
-    keep = widgets.Dropdown(options=get_args(Keep), description="keep if", value=_keep(explorer, explorer.metrics[0]))
+    of_rule = _comparison(explorer, explorer.metrics[0])
+    comparison = widgets.Dropdown(options=get_args(Comparison), description="keep if", value=of_rule)
     slider = widgets.FloatSlider(description="threshold", readout=False, continuous_update=False)
     exact = widgets.FloatText(layout=widgets.Layout(width="9em"))
     picture = widgets.Image(format="png")
@@ -392,7 +397,7 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
     def draw(_: Any = None) -> None:
         if choosing:  # each control would draw on its way to the values of another metric
             return
-        picture.value = png_of(moved_figure(explorer, metric.value, exact.value, keep.value))
+        picture.value = png_of(moved_figure(explorer, metric.value, exact.value, comparison.value))
 
     def choose_metric(_: Any = None) -> None:
         nonlocal choosing
@@ -403,7 +408,7 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
         slider.min, slider.max = low, high
         slider.step = (high - low) / STEPS
         rules = explorer.rules(metric.value)
-        keep.value = _keep(explorer, metric.value)
+        comparison.value = _comparison(explorer, metric.value)
         start = rules[0].threshold if rules else _at(explorer, metric.value, 0.1)
         slider.value = start if np.isfinite(start) else low
         choosing = False
@@ -411,12 +416,12 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
 
     choose_metric()
     metric.observe(choose_metric, names="value")
-    for control in (keep, exact):
+    for control in (comparison, exact):
         control.observe(draw, names="value")
-    return widgets.VBox([widgets.HBox([metric, keep]), widgets.HBox([slider, exact]), picture])
+    return widgets.VBox([widgets.HBox([metric, comparison]), widgets.HBox([slider, exact]), picture])
 
 
-def _draw(axes: Any, explorer: ThresholdExplorer, metric: str, keep: Keep, threshold: float | None) -> None:
+def _draw(axes: Any, explorer: ThresholdExplorer, metric: str, comparison: Comparison, threshold: float | None) -> None:
     values, counts = explorer.distribution(metric)
     low, high = _shown(explorer, metric)
     is_wide = low > 0 and high / low > WIDE
@@ -429,9 +434,9 @@ def _draw(axes: Any, explorer: ThresholdExplorer, metric: str, keep: Keep, thres
     axes.spines["top"].set_visible(False)
     share = axes.twinx()
     at = np.geomspace(low, high, STEPS) if is_wide else np.linspace(low, high, STEPS)
-    share.plot(at, explorer.shares_kept(metric, at, keep), color="#333333", linewidth=1.3)
+    share.plot(at, explorer._shares_kept(metric, at, comparison), color="#333333", linewidth=1.3)
     share.set_ylim(0, 1.02)
-    share.set_ylabel(f"kept by {keep}")
+    share.set_ylabel(f"kept by {comparison}")
     share.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     share.spines["top"].set_visible(False)
     for rule in explorer.rules(metric):
@@ -470,6 +475,6 @@ def _at(explorer: ThresholdExplorer, metric: str, share: float) -> float:
     return float(values[np.searchsorted(np.cumsum(counts), share * counts.sum())])
 
 
-def _keep(explorer: ThresholdExplorer, metric: str) -> Keep:
+def _comparison(explorer: ThresholdExplorer, metric: str) -> Comparison:
     rules = explorer.rules(metric)
-    return rules[0].keep if rules else ">="
+    return rules[0].comparison if rules else ">="

@@ -144,7 +144,7 @@ def test_parts_and_steps_that_run_are_in_the_recipe(tmp_path):
         "steps": [{"keep_where": {"predicate": "n > 3"}}, {"checkpoint": {"path": "stored"}}],
     }
     assert "unchanged parts from one call of split_rows" in other["c"].recipe_gap
-    assert yaml.safe_load(cdf.read_receipt("by").recipe_text)["write"] == {"by": {"path": "by", "column": "n"}}
+    assert yaml.safe_load(cdf.read_receipt("by").recipe_text)["write"] == {"by": {"path": "by", "partition_on": "n"}}
     assert yaml.safe_load(found)["steps"] == ["find_exact_duplicates"]
 
 
@@ -191,7 +191,7 @@ def test_a_model_of_presidio_is_the_call_that_makes_it():
 def test_other_values_are_plain():
     plain = recorded_recipe._plain
     own = cdf.Profile("own", "1", "ours", (cdf.Rule("word_count", ">=", np.float64(2), "short"),))
-    rule = {"metric": "word_count", "keep": ">=", "threshold": 2.0, "reason": "short"}
+    rule = {"metric": "word_count", "comparison": ">=", "threshold": 2.0, "reason": "short"}
     assert plain("keep_profile", "profile", own) == {
         "Profile": {"name": "own", "version": "1", "source": "ours", "rules": [{"Rule": rule}]}
     }
