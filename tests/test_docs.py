@@ -261,7 +261,7 @@ def test_the_tables_on_the_scaling_page_are_those_that_are_computed():
 
 
 def test_the_layouts_on_the_memory_page_are_those_that_are_chosen():
-    rows = rows_of(page("docs/memory.md"), "CPUs", "allowed")
+    rows = rows_of(page("docs/memory.md"), "CPUs", "budget")
     assert len(rows) == 23
     factor = 4.6
     for cpus, allowed, workers, threads, *sizes in rows:

@@ -17,9 +17,15 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 ANYWHERE = {
+    r"(?i)\bpending (?:operation|drop|step|sample|removal)s?\b": "deferred operation",
+    r"(?i)\b(?:row's address|addresses of rows|the address of (?:the|each|its) row)\b": "row ID",
+    r"\banswers? in words\b": "generative classifier",
+    r"(?i)\b(?:functions|objects) that hold something\b": "stateful functions",
+    r"(?i)\bexclusive lanes?\b": "runs exclusively",
+    r"\b(?:a|the|all|each|of) barriers?\b": "deferred operation",
     r"\btold (?:apart|of)\b|\b(?:is|are|was|were|be|been) told\b": "identified, distinguished, reported",
-    r"\bset aside\b": "quarantined",
-    r"\bsurvivors?\b": "kept row",
+    r"(?i)\bset aside\b": "quarantined",
+    r"(?i)\bsurvivors?\b": "kept row",
     r"\bends? (?:its|the|a) worker": "crashes the worker",
     r"\balone on the node\b": "runs exclusively",
     r"\bbesides?\b": "next to, in addition to, concurrently",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending removal of substrings that occur in several places: exchanges of keys, and the action of the last pass.
+"""Deferred removal of substrings that occur in several places: exchanges of keys, and the action of the last pass.
 
 1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_spans`) and its place. One that occurs once has no copy.
 2. stretches: a hash of all bytes of each stretch whose anchor repeats. Copies of a stretch are known, whatever their number.
@@ -83,7 +83,7 @@ RANGE_BITS = 40
 
 @dataclass(frozen=True)
 class SubstringDrop(Keyed):
-    """Pending removal of substrings that occur in several places."""
+    """Deferred removal of substrings that occur in several places."""
 
     text: str
     """Text column."""
@@ -422,11 +422,11 @@ def _rows_of(drops: Rows, addresses: Integers) -> tuple[Integers, npt.NDArray[np
 
 @dataclass(frozen=True)
 class RemoveSpans(RangeAction):
-    """Resolved form of a pending removal of repeated substrings in the last pass."""
+    """Resolved form of a deferred removal of repeated substrings in the last pass."""
 
     follows_addresses: ClassVar[bool] = True
     pending: SubstringDrop
-    """Pending operation."""
+    """Deferred operation."""
     found: tuple[Found, ...]
     """Results with the stretches, pieces and windows to remove."""
 

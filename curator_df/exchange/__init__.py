@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-to-all exchange of keys through sorted files, and the pending operations that need it."""
+"""All-to-all exchange of keys through sorted files, and the deferred operations that need it."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-to-all exchange of key rows: find the kept row with the same key for every row of the input.
 
-A key row is a 128-bit hash and the row's address, with a rank before the address if the kept rows are chosen by a value. Text is
+A key row is a 128-bit hash and the row ID, with a rank before the ID if the kept rows are chosen by a value. Text is
 never moved. There are three kinds of task, each a pure function of files, so that any of them can be repeated:
 
 1. map, one for each range: a `KeyWriter` sorts the range's key rows into one file with a slice for each reducer;
@@ -264,7 +264,7 @@ def drop_bounds(starts: npt.NDArray[np.int64]) -> Bounds:
 
 
 def row_addresses(words: Rows, keep: Keep) -> Rows:
-    """Return the addresses of rows from their stored form.
+    """Return row IDs from their stored form.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages of a pending operation that needs the keys of all rows: a pass that hashes them, and a merge of each hash range."""
+"""Stages of a deferred operation that needs the keys of all rows: a pass that hashes them, and a merge of each hash range."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 class KeyStages:
-    """Stages of one pending operation that needs the keys of all rows (or parts)."""
+    """Stages of one deferred operation that needs the keys of all rows (or parts)."""
 
     stage: Stage
     home: Folder

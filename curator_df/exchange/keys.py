@@ -31,7 +31,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Keys(NamedTuple):
-    """Keys that a pending operation takes from a block."""
+    """Keys that a deferred operation takes from a block."""
 
     hashes: npt.NDArray[np.uint64]
     """Array of shape (rows, 2)."""
@@ -52,7 +52,7 @@ class KeptRows:
     column: str
     """Column of stored signatures or keys; empty if the rows are compared by other columns."""
     first_address: int
-    """Offset that is added to the address of each row, beyond all addresses of the table."""
+    """Offset that is added to the row ID of each row, beyond all row IDs of the table."""
     identity: str
     """Digest of the program and its input."""
 
@@ -70,7 +70,7 @@ def address_after(df: Any) -> int:
 
 
 class Keyed(Pending):
-    """Pending operation that sends keys of its rows through an exchange: rows with equal keys meet."""
+    """Deferred operation that sends keys of its rows through an exchange: rows with equal keys meet."""
 
     keep: Any
     """Row of a group to keep, an `exchange.Keep`."""
@@ -167,7 +167,7 @@ class KeySink(StageSink):
 
 
 class RangeKeys:
-    """Writer of the keys of one range; ``first_address`` is added to the addresses of rows of another table."""
+    """Writer of the keys of one range; ``first_address`` is added to the row IDs of another table."""
 
     def __init__(
         self, pending: Any, exchange: Exchange, number: int, memory_bytes: int, first_address: int = 0

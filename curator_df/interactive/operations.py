@@ -239,7 +239,7 @@ class Looks:
             return True
 
     def finished(self, program: Program) -> list[str]:
-        """Return the names of the pending steps of a program whose passes a run would take over whole."""
+        """Return the names of the deferred steps of a program whose passes a run would take over whole."""
         with self._lock:
             if "folder" not in vars(self):
                 return []
@@ -252,7 +252,7 @@ class Looks:
             ]
 
     def forget_chain(self, expression: Any) -> int:
-        """Delete what looks at a table that ends in a pending drop have written for it; return the bytes."""
+        """Delete what looks at a table that ends in a deferred drop have written for it; return the bytes."""
         part, spooler = foreign_part(expression), current_spooler()
         known = None if part is None or spooler is None else spooler.known(part)
         if known is not None:
@@ -268,7 +268,7 @@ class Looks:
         return freed
 
     def _stages(self, program: Program) -> dict[int, list[Folder]]:
-        """Return the folders of the passes of each pending step: on the ranges of a run, and on partitions."""
+        """Return the folders of the passes of each deferred step: on the ranges of a run, and on partitions."""
         others = sorted({name.split("/")[0] for name in self.folder.names() if name.startswith(PARTITIONS)})
         found = {}
         for place, step in enumerate(program.steps):

@@ -281,7 +281,7 @@ def concat(tables: Sequence[dd.DataFrame], *, how: Alignment = "same") -> dd.Dat
     SchemaError
         If a column has different types.
     ExpressionError
-        If a table has a pending operation, such as a drop of duplicates, or does not begin with a reader of curator_df while
+        If a table has a deferred operation, such as a drop of duplicates, or does not begin with a reader of curator_df while
         no cluster with a folder for working files is open.
     ParameterError
         If there are no tables.
@@ -387,10 +387,10 @@ def _program(table: Any, number: int, *, spools: bool = False) -> Program:
 
 
 def _require_streamed(pending: Sequence[str], number: int) -> None:
-    """Raise `ExpressionError` if a table has pending operations."""
+    """Raise `ExpressionError` if a table has deferred operations."""
     if pending:
         raise ExpressionError(
-            f"{OPERATOR}: table {number} has the pending operation {pending[0]}, which needs all of its rows first. Compute it "
+            f"{OPERATOR}: table {number} has the deferred operation {pending[0]}, which needs all of its rows first. Compute it "
             "with checkpoint(df, path) and pass the table that it returns, or apply the operation to the result of concat"
         )
 

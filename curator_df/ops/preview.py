@@ -41,7 +41,7 @@ READ_BYTES = 1_000_000
 OF_WORKING_FILES = ["reject_file", "reject_offset", "reject_matched_file", "reject_matched_offset"]
 """Columns of dropped rows that would name places in working files, which are deleted."""
 FOLDERS_OF_DROPS = ("home", "side_output", "index")
-"""Fields of a pending operation that name folders which it reads or writes in addition to its output."""
+"""Fields of a deferred operation that name folders which it reads or writes in addition to its output."""
 SHOWN_ROWS = 5
 """Number of kept rows, and of dropped ones, that a preview displays."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every public operator does to rows, columns and index what its verb says, lazily, and however the table is cut.
 
-What a pending drop does is in ``test_drops.py``: it takes a run.
+What a deferred drop does is in ``test_drops.py``: it takes a run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pending step refuses to be computed block by block, and looks and runs do the same to each row, however cut."""
+"""Every deferred step refuses to be computed block by block, and looks and runs do the same to each row, however cut."""
 
 from __future__ import annotations
 

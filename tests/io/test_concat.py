@@ -180,7 +180,7 @@ def test_what_cannot_follow_is_refused(tmp_path):
         (
             [first, cdf.drop_exact_duplicates(first)],
             errors.ExpressionError,
-            r"pending operation drop_exact.*checkpoint",
+            r"deferred operation drop_exact.*checkpoint",
         ),
         ([], errors.ParameterError, "a list of at least one table"),
         (first, errors.ParameterError, "a list of at least one table"),
@@ -241,13 +241,13 @@ def test_all_tables_are_checked_before_the_first_is_written_to_working_files(clu
     ):
         cdf.concat([strings, numbers])
     with pytest.raises(
-        errors.ExpressionError, match=r"^concat: table 1 has the pending operation drop_exact_duplicates"
+        errors.ExpressionError, match=r"^concat: table 1 has the deferred operation drop_exact_duplicates"
     ):
         cdf.concat([strings.pipe(cdf.drop_exact_duplicates), strings])
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "b"}\n')
     pending = cdf.read_jsonl(tmp_path / "a.jsonl").pipe(cdf.drop_exact_duplicates)
     with pytest.raises(
-        errors.ExpressionError, match=r"^concat: table 2 has the pending operation drop_exact_duplicates"
+        errors.ExpressionError, match=r"^concat: table 2 has the deferred operation drop_exact_duplicates"
     ):
         cdf.concat([first, pending])
 

@@ -450,7 +450,7 @@ def test_any_dask_table_is_computed_into_working_files(cluster, tmp_path):
 def test_other_tables_that_cannot_be_joined_are_refused(cluster, tmp_path):
     docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "b", "text": "x"}])))
     with pytest.raises(
-        errors.ExpressionError, match=r"pending operation drop_exact_duplicates.*checkpoint\(other, path\)"
+        errors.ExpressionError, match=r"deferred operation drop_exact_duplicates.*checkpoint\(other, path\)"
     ):
         cdf.join(docs, cdf.drop_exact_duplicates(docs), on="id")
     with pytest.raises(errors.ParameterError, match=r"the other table is a list\. Pass a table .* for a list of IDs"):
@@ -528,5 +528,7 @@ def test_an_other_table_that_does_not_fit_is_refused_before_it_is_written_to_wor
         cdf.join(docs, other, on={"id": "other"})
     with pytest.raises(errors.ColumnError, match="the other table"):
         cdf.join(docs, other, on={"id": "missing"})
-    with pytest.raises(errors.ExpressionError, match="the other table has the pending operation drop_exact_duplicates"):
+    with pytest.raises(
+        errors.ExpressionError, match="the other table has the deferred operation drop_exact_duplicates"
+    ):
         cdf.join(docs, other.pipe(cdf.drop_exact_duplicates, subset="score"), on="id")

@@ -29,7 +29,7 @@ def first_steps(joined: Fork) -> tuple[Step, ...]:
 def passes_over_rows(joined: Fork, finished: Sequence[str] = ()) -> int:
     """Return how many passes over the rows of the run its first steps are part of, including the last pass.
 
-    ``finished`` has the names of pending steps whose passes were done by an earlier look.
+    ``finished`` has the names of deferred steps whose passes were done by an earlier look.
     """
     passes = 1
     for step in joined.stem:

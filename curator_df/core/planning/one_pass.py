@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose whether the last pending operation of a run is decided while the rows are written, without a pass of its own."""
+"""Choose whether the last deferred operation of a run is decided while the rows are written, without a pass of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELD_BY_TASK = "rows of an input split"
 def in_one_pass(
     joined: Fork, layout: Layout, range_bytes: Callable[[Source], int], ranges: Ranges | None = None
 ) -> Fork:
-    """Return the fork with its last pending operation decided in input order, if that is possible and fits; else unchanged.
+    """Return the fork with its last deferred operation decided in input order, if that is possible and fits; else unchanged.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def largest_text(source: Source, ranges: Ranges) -> int:
 
 
 def ordered_step(step: Step, rows: int, held_bytes: int) -> Step | None:
-    """Return a pending step that is decided in input order, with the memory that this costs; None if it cannot be."""
+    """Return a deferred step that is decided in input order, with the memory that this costs; None if it cannot be."""
     pending = None if step.pending is None or step.pending.is_stored else step.pending.in_order(rows, held_bytes)
     if pending is None:
         return None
@@ -98,7 +98,7 @@ def ordered_step(step: Step, rows: int, held_bytes: int) -> Step | None:
 
 
 def in_all_passes(joined: Fork) -> Fork:
-    """Return the fork with all pending operations decided in passes of their own."""
+    """Return the fork with all deferred operations decided in passes of their own."""
     for place, step in enumerate(joined.branches[0].program.steps):
         if step.pending is not None and step.pending.ordered is not None:
             held = {name: size for name, size in step.price.held_by_task.items() if name != HELD_BY_TASK}

@@ -455,7 +455,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
 
 
 def _require_pending_room(joined: Fork, layout: Layout) -> None:
-    """Refuse pending steps that are known not to fit; the others do so when they have counted their rows."""
+    """Refuse deferred steps that are known not to fit; the others do so when they have counted their rows."""
     rows = joined.source.about_rows()
     for step, pending in joined.waiting:
         pending.require_room(step.name, rows, layout)

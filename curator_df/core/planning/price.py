@@ -55,7 +55,7 @@ def task_factor(joined: Fork) -> float:
 
 
 def passes_over_others(joined: Fork) -> list[tuple[Program, float]]:
-    """Return the programs of the other tables whose rows pending steps have yet to read, with the factor of the writer."""
+    """Return the programs of the other tables whose rows deferred steps have yet to read, with the factor of the writer."""
     every = [one for step, pending in joined.waiting for one in pending.passes(step.name)]
     return [(one.of_other, one.writer_factor) for one in every if one.of_other is not None]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs: the steps between a source and a sink, each with its action, and pending operations, which need all rows first."""
+"""Programs: the steps between a source and a sink, each with its action, and deferred operations, which need all rows first."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ordered(Protocol):
 
 
 class SideOutput(Protocol):
-    """Folder of its own to which a run writes something of each row that passes a pending operation."""
+    """Folder of its own to which a run writes something of each row that passes a deferred operation."""
 
     @property
     def sink(self) -> Sink:
@@ -177,7 +177,7 @@ class Step:
 
     @property
     def pending(self) -> Pending | None:
-        """Pending operation of the step, resolved or not; None for a step that needs only one block."""
+        """Deferred operation of the step, resolved or not; None for a step that needs only one block."""
         pending: Pending | None = self.action.pending
         return pending
 
@@ -200,14 +200,14 @@ class Step:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the operation of this step; a pending operation and its resolved form are the same."""
+        """Digest of the operation of this step; a deferred operation and its resolved form are the same."""
         if self.pending is None:
             return self.action.identity(self.name)
         return fingerprint(self.name, self.pending, *self.pending.last_pass.values())
 
     @property
     def stage_fingerprint(self) -> str:
-        """Digest of the stages of this step, for a pending operation."""
+        """Digest of the stages of this step, for a deferred operation."""
         if self.pending is None:
             return self.fingerprint
         return fingerprint(self.name, self.pending, *self.pending.more_of_stage)

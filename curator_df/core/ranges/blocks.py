@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Action:
-    """Operation of a step: a kernel, a block-by-block operation of Dask, or a pending operation when resolved."""
+    """Operation of a step: a kernel, a block-by-block operation of Dask, or a deferred operation when resolved."""
 
     row_share: float = 1.0
     """Approximate fraction of the rows that are passed on, if known in advance."""
@@ -64,7 +64,7 @@ class Action:
     is_rowwise: ClassVar[bool] = False
     """Whether it is known to process each row independently of the others in its block."""
     needs_range: ClassVar[bool] = False
-    """Whether it runs on the blocks of one known range only: the resolved form of a pending operation."""
+    """Whether it runs on the blocks of one known range only: the resolved form of a deferred operation."""
     holds_rows: ClassVar[bool] = False
     """Whether the rows of a range wait until earlier ranges are decided: a `RangeAction` whose `of_range` returns a
     `HoldsRows`.
@@ -180,7 +180,7 @@ def row_error(name: str, failed: Mapping[int, str], place: str = "", remedy: str
 
 
 def block_bytes(block: Any) -> int:
-    """Return the bytes of a block's columns, plus 8 for the address of each row."""
+    """Return the bytes of a block's columns, plus 8 for the row ID of each row."""
     # The index is not queried, because pandas would build a lookup engine: 2.1 ms against 0.4 ms for a block of 16 MB.
     if is_on_device(block):
         return int(block.memory_usage(index=False).sum()) + 8 * len(block)

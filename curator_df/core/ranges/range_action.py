@@ -65,11 +65,11 @@ class NotItsTurnError(CuratorError):
 
 
 class NeedsPassesError(CuratorError):
-    """Raised where a pending operation cannot be decided in the last pass, so that its own passes have to run."""
+    """Raised where a deferred operation cannot be decided in the last pass, so that its own passes have to run."""
 
 
 class RangeAction(Action, abc.ABC):
-    """Resolved form of a pending operation in the last pass, with the data of each range."""
+    """Resolved form of a deferred operation in the last pass, with the data of each range."""
 
     needs_range: ClassVar[bool] = True
     follows_addresses: ClassVar[bool] = False

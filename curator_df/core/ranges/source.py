@@ -21,7 +21,7 @@ OFFSET_BITS = 40
 """Number of bits of an address for the offset: files of up to 1 TiB (decompressed), 8 million files."""
 
 ADDRESS = "address"
-"""Name of the index that contains the address of each row."""
+"""Name of the index that contains the row ID of each row."""
 
 
 RowChoice = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
@@ -107,7 +107,7 @@ class BadRow:
     line: int
     """Line (or row) number in the file, from 1; 0 in a file without lines."""
     offset: int
-    """Byte offset of the row in the decompressed file, or the row number for Parquet; the same as in the row's address."""
+    """Byte offset of the row in the decompressed file, or the row number for Parquet; the same as in the row ID."""
     reason: str
     """Description of the error."""
     raw: bytes

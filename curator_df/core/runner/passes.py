@@ -164,7 +164,7 @@ class PassRunner:
         return program
 
     def prepare_last(self, program: Program, home: Folder, show: SHOW) -> tuple[Program, Any]:
-        """Return the steps before the last, pending step of a program, and the result of its stages, stored in ``home``."""
+        """Return the steps before the last, deferred step of a program, and the result of its stages, stored in ``home``."""
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         step = program.steps[-1]
         if step.pending is None:
@@ -456,7 +456,7 @@ def merge_bytes(job: Any, done: Sequence[TaskRecord]) -> int:
 
 
 class Stage:
-    """Open stage of a pending operation: its folder, its journal, and the parts of its work."""
+    """Open stage of a deferred operation: its folder, its journal, and the parts of its work."""
 
     def __init__(self, runner: PassRunner, journal: Journal) -> None:
         self.runner, self.journal, self.home = runner, journal, journal.folder

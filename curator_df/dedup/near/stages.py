@@ -545,7 +545,7 @@ def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> i
 
 @dataclass(frozen=True)
 class NearDrop(NearSettings, Pending):
-    """Pending drop of rows with similar texts, except for the one of each group that is kept."""
+    """Deferred drop of rows with similar texts, except for the one of each group that is kept."""
 
     @property
     def last_pass(self) -> Mapping[str, Any]:

@@ -447,7 +447,7 @@ class VectorStages:
 
 @dataclass(frozen=True)
 class VectorDrop(VectorSettings, Pending):
-    """Pending drop of rows with similar vectors, except for the one of each group that is kept."""
+    """Deferred drop of rows with similar vectors, except for the one of each group that is kept."""
 
     @property
     def last_pass(self) -> Mapping[str, Any]:

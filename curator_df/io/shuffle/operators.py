@@ -146,7 +146,7 @@ def shuffle_rows(
     block by block, using the local disk if it is larger. Between the passes the rows are stored below the output
     folder, and take about as much disk as they do decompressed.
 
-    The order is that of a hash of each row's address and the seed, so it does not depend on blocks, memory, workers or
+    The order is that of a hash of each row ID and the seed, so it does not depend on blocks, memory, workers or
     a resume. It changes when the list of input files changes. What the preceding steps did to rows, and the quarantined
     rows, are in ``_curator/before/rows`` below the output folder: pass that folder to `read_receipt`. If rows were
     quarantined, the advice in the output's receipt says so.

@@ -71,7 +71,7 @@ class RepeatedRows:
 
 
 SLOT_BYTES = 24
-"""Bytes of a slot: a key of 16 bytes, and the address of its row."""
+"""Bytes of a slot: a key of 16 bytes, and the ID of its row."""
 
 
 @kernel(
@@ -85,7 +85,7 @@ SLOT_BYTES = 24
 def put_keys(hashes: Any, addresses: Any, slots: Any, first: Any) -> int:
     """Put keys that are not yet in a table of ``2 ** n`` slots into it; return their number.
 
-    The address of the row of each key in the table, an earlier row or the row itself, is written into ``first``.
+    The row ID of each key in the table, an earlier row or the row itself, is written into ``first``.
     """
     mask, new = np.uint64(len(slots) - 1), 0
     for row in range(len(hashes)):

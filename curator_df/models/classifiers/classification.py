@@ -87,7 +87,7 @@ def add_class(
     dask.dataframe.DataFrame
         The same rows with two columns, null where the text is null: the class, and as ``Float32`` its score. The score
         is the class probability; for a model with one output, that output; for a function, its value for the class; for
-        an answer in words, the probability of the whole answer. With ``answer_into`` also the answers.
+        a generative classifier, the probability of the whole answer. With ``answer_into`` also the answers.
 
     Raises
     ------

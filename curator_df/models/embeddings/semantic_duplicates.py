@@ -267,7 +267,7 @@ def drop_semantic_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        The table with a deferred drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
         ``len()`` and ``compute()``.
 
     Raises
@@ -381,7 +381,7 @@ def find_semantic_duplicates(
     dask.dataframe.DataFrame
         A table on disk, for the ``groups=`` of `drop_semantic_duplicates`. Lazy, for each ``eps`` with a row for each
         row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
-        into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
+        into the decompressed file, or the row number for Parquet); ``group`` (the row ID of the row that is kept),
         ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
         ``matched_offset`` of the most similar kept row before it (with ``linkage="transitive"`` of the most similar row
         before it), and ``cosine``. With ``keep="none"``, ``group`` is a

@@ -156,7 +156,7 @@ def drop_exact_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        The table with a deferred drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
         ``len()`` and ``compute()``.
 
     Raises
@@ -264,7 +264,7 @@ def find_exact_duplicates(
         A table on disk, for the ``groups=`` of `drop_exact_duplicates`. Lazy, with a row for each row that is in a
         group, as for `find_near_duplicates`: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a
         row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or the row number for Parquet);
-        ``group`` (the address of the row that is kept), ``group_size`` (rows), ``kept``; ``matched_address``,
+        ``group`` (the row ID of the row that is kept), ``group_size`` (rows), ``kept``; ``matched_address``,
         ``matched_file`` and ``matched_offset`` of the row that is kept, and ``jaccard``, which is 1 (the ``matched_``
         columns and ``jaccard`` are null for the row that is kept). With ``keep="none"``, ``group`` and the match are the
         first row of the group, and the match of that row is the second. `read_receipt` tells how many rows were compared.

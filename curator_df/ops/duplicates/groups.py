@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Duplicates as a table on disk: run the stages of a pending drop, keep them, and write which row each one matched.
+"""Duplicates as a table on disk: run the stages of a deferred drop, keep them, and write which row each one matched.
 
 The folder holds the table (``part-*.parquet``) and, in ``_curator/``, the parameters, the receipt and the drops of each range,
 so that a ``drop_`` operator that is given the table computes nothing twice.
@@ -77,12 +77,12 @@ def find_groups(
     on_error: OnError,
     on_oom: OnOom,
 ) -> Any:
-    """Run what a pending drop waits for, keep it, and return the table of groups.
+    """Run what a deferred drop waits for, keep it, and return the table of groups.
 
     Parameters
     ----------
     pending : dask.dataframe.DataFrame
-        A table whose last step is the pending drop.
+        A table whose last step is the deferred drop.
     operator : str
         Name of the ``find_`` operator, for the folder.
     parameters : mapping

@@ -155,7 +155,7 @@ def index_block(
 
 @dataclass(frozen=True)
 class IndexUse:
-    """Use of an index by a pending drop, which is bound to the state of the index when its output is known."""
+    """Use of an index by a deferred drop, which is bound to the state of the index when its output is known."""
 
     index: Index
     """The index."""

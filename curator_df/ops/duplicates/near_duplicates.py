@@ -153,7 +153,7 @@ def drop_near_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        The table with a deferred drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
         ``len()`` and ``compute()``.
 
     Raises
@@ -280,7 +280,7 @@ def find_near_duplicates(
     dask.dataframe.DataFrame
         A table on disk, for the ``groups=`` of `drop_near_duplicates`. Lazy, with a row for each row that is in a
         group: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a row of the input), ``file`` and
-        ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
+        ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the row ID of the row
         that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
         the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
         ``jaccard_threshold=None``). With ``keep="none"``, a group consists of all rows that are joined through other

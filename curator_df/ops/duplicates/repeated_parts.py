@@ -64,7 +64,7 @@ def remove_repeated_parts(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending step. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        The table with a deferred step. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
         ``len()`` and ``compute()``.
         A row is dropped only when nothing is left of its text.
 

@@ -83,7 +83,7 @@ def join(
         If a key is in several rows of ``other`` (for a table that is read from files, when computing), or an argument is
         out of range.
     ExpressionError
-        If ``other`` does not begin with a reader of curator_df and no cluster is running, or it has a pending operation.
+        If ``other`` does not begin with a reader of curator_df and no cluster is running, or it has a deferred operation.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     BudgetError

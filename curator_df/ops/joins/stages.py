@@ -89,7 +89,7 @@ def other_table(other: Any) -> OtherTable:
     Raises
     ------
     ExpressionError
-        If it has a pending operation, or cannot be streamed.
+        If it has a deferred operation, or cannot be streamed.
     """
     require_streamed(pending_steps(other) if is_spooled(other) else [])  # before that is written
     program = for_sink(lower(other, spools=True))
@@ -98,10 +98,10 @@ def other_table(other: Any) -> OtherTable:
 
 
 def require_streamed(pending: Sequence[str]) -> None:
-    """Raise `ExpressionError` if the other table has pending operations."""
+    """Raise `ExpressionError` if the other table has deferred operations."""
     if pending:
         raise ExpressionError(
-            f"join: the other table has the pending operation {pending[0]}, which needs a full pass of its own. Compute the "
+            f"join: the other table has the deferred operation {pending[0]}, which needs a full pass of its own. Compute the "
             "other table first with checkpoint(other, path), and join the table that it returns"
         )
 

@@ -64,7 +64,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class ImportanceSample(Pending):
-    """Pending sample, which needs the weights of all rows."""
+    """Deferred sample, which needs the weights of all rows."""
 
     importance: str
     """Column of the weights."""
@@ -181,7 +181,7 @@ class KeySink(StageSink):
     folder: Folder
     """Folder of the files."""
     sample: ImportanceSample
-    """Pending sample."""
+    """Deferred sample."""
     writer_factor: float = KEY_FACTOR
     """Peak extra memory as a multiple of the block's bytes."""
 
@@ -223,10 +223,10 @@ def _sum(keys: Keys) -> int:
 
 @dataclass(frozen=True)
 class KeepSampled(RangeAction):
-    """Resolved form of a pending sample in the last pass."""
+    """Resolved form of a deferred sample in the last pass."""
 
     pending: ImportanceSample
-    """Pending sample."""
+    """Deferred sample."""
     limit: Limit
     """Rows that are kept."""
 
@@ -309,7 +309,7 @@ def sample_by_importance(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending step. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        The table with a deferred step. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
         ``len()`` and ``compute()``. Dropped rows are counted as ``not_sampled`` or ``no_importance``.
 
     Raises
@@ -336,7 +336,7 @@ def sample_by_importance(
     Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.6 x block, and 36 MB in this process
     while the limit is found. Computes: no; writing reads the input once more.
 
-    To each weight a random number of Gumbel's distribution is added, which depends on the address of the row and the seed alone,
+    To each weight a random number of Gumbel's distribution is added, which depends on the row ID and the seed alone,
     and the rows with the largest sums are kept [1]_. The sample does not depend on blocks or workers, and a larger one contains
     a smaller one of the same seed. With another list of files rows have other addresses. A pass over the input writes 8 bytes
     for each row to find the limit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kind of pending operation that the engine has never heard of: rows of rare domains are dropped. It needs nothing in core."""
+"""A kind of deferred operation that the engine has never heard of: rows of rare domains are dropped. It needs nothing in core."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RangeCounts:
 
 @dataclass(frozen=True)
 class RareDomainDrop(Pending):
-    """Pending drop of the rows whose domain has fewer than ``least`` rows."""
+    """Deferred drop of the rows whose domain has fewer than ``least`` rows."""
 
     least: int
     uses_addresses: ClassVar[bool] = False
