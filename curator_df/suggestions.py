@@ -19,6 +19,82 @@ SIMILAR = 0.65
 """Least similarity of a suggested name."""
 MOST_SUGGESTED = 3
 """Names that are suggested at most, where several are equally similar."""
+OTHERS = {
+    "add_id": ("add_ids",),
+    "batch_size": ("model_inference_batch_size", "model"),
+    "by": ("identity", "importance"),
+    "client": ("connect", "start_cluster"),
+    "column": ("text", "subset", "partition_on", "source_column"),
+    "concatenate_datasets": ("concat",),
+    "content_field": ("text", "subset"),
+    "dedup": ("drop_exact_duplicates", "drop_near_duplicates"),
+    "deduplicate": ("drop_exact_duplicates", "drop_near_duplicates"),
+    "documentdataset": ("read_jsonl", "read_parquet"),
+    "drop_duplicates": ("drop_exact_duplicates", "drop_near_duplicates"),
+    "exactdedup": ("drop_exact_duplicates",),
+    "exactduplicates": ("drop_exact_duplicates", "find_exact_duplicates"),
+    "filter": ("keep_where", "keep_profile"),
+    "fuzzy_deduplicate": ("drop_near_duplicates",),
+    "fuzzyduplicates": ("drop_near_duplicates", "find_near_duplicates"),
+    "get_client": ("start_cluster", "connect"),
+    "gopherqualityfilter": ("keep_profile",),
+    "gopherrepetitionfilter": ("keep_profile",),
+    "header": ("names",),
+    "id_column": ("id", "into"),
+    "id_field": ("id", "into"),
+    "interleave_datasets": ("blend",),
+    "join": ("how",),
+    "jsonlreader": ("read_jsonl",),
+    "jsonlwriter": ("write_jsonl",),
+    "languagefilter": ("keep_language",),
+    "left_on": ("on",),
+    "load_dataset": ("read_parquet", "read_jsonl"),
+    "local_directory": ("spill_directory",),
+    "localcluster": ("start_cluster",),
+    "localpipelineexecutor": ("start_cluster",),
+    "merge": ("join",),
+    "minhash_dedup": ("drop_near_duplicates",),
+    "minhashdedupsignature": ("add_minhash",),
+    "mode": ("on_existing",),
+    "n": ("fraction", "rows"),
+    "n_workers": ("cpus", "jobs"),
+    "nprocs": ("cpus", "jobs"),
+    "npartitions": ("blocksize",),
+    "num_perm": ("scheme",),
+    "num_proc": ("cpus",),
+    "num_workers": ("cpus", "jobs"),
+    "output_dir": ("path",),
+    "output_path": ("path",),
+    "parquetreader": ("read_parquet",),
+    "parquetwriter": ("write_parquet",),
+    "piiformatter": ("redact_pii",),
+    "probabilities": ("weights",),
+    "random_state": ("seed",),
+    "read_json": ("read_jsonl",),
+    "right_on": ("on",),
+    "sample": ("sample_rows",),
+    "scorefilter": ("keep_where", "keep_profile"),
+    "semdedup": ("drop_semantic_duplicates",),
+    "semanticdedup": ("drop_semantic_duplicates",),
+    "sep": ("delimiter", "separator"),
+    "seq_length": ("pack",),
+    "shuffle": ("shuffle_rows",),
+    "slurmpipelineexecutor": ("slurm_cluster",),
+    "supported_entities": ("kinds", "presidio"),
+    "text": ("subset",),
+    "text_column": ("text", "subset"),
+    "text_field": ("text", "subset"),
+    "text_key": ("text", "subset"),
+    "threads_per_worker": ("cpus",),
+    "to_csv": ("write_jsonl", "write_parquet"),
+    "to_json": ("write_jsonl",),
+    "tokenizer_name_or_path": ("tokenizer",),
+    "trafilatura": ("remove_html",),
+    "train_test_split": ("split_rows",),
+    "urlfilter": ("keep_urls",),
+    "usecols": ("columns",),
+}
+"""Names of ours for what pandas, Dask, datasets of Hugging Face, datatrove and NeMo Curator call otherwise, in lower case."""
 _WORD = re.compile("[a-z0-9]+")
 Kind = TypeVar("Kind", bound=type)
 
@@ -34,12 +110,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     " Did you mean 'fineweb'?"
     >>> did_you_mean("gofer", ["c4", "dolma_gopher_v1", "dolma_gopher_v2"])
     " Did you mean 'dolma_gopher_v1' or 'dolma_gopher_v2'?"
+    >>> did_you_mean("merge", ["join", "concat"])
+    " Did you mean 'join'?"
     >>> did_you_mean("x", ["nemo"])
     ''
     """
     by_lower_case = {one.lower(): one for one in names}
     letters = sorted(name.lower())
-    close = [one for one in by_lower_case if sorted(one) == letters][:1]  # two letters are swapped
+    close = [one for one in OTHERS.get(name.lower(), ()) if one in by_lower_case][:MOST_SUGGESTED]
+    close = close or [one for one in by_lower_case if sorted(one) == letters][:1]  # two letters are swapped
     close = close or difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=SURE)
     if not close:
         scores = {one: _likeness(name.lower(), one) for one in by_lower_case}

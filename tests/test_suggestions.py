@@ -4,14 +4,16 @@
 import copy
 import inspect
 import pickle
+import re
 
 import dask.dataframe as dd
 import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.calls import NOT_NEEDED
 from curator_df.errors import CuratorError
-from curator_df.suggestions import did_you_mean, suggests_names
+from curator_df.suggestions import OTHERS, did_you_mean, suggests_names
 
 CLASSES = [kind for name in cdf.__all__ if inspect.isclass(kind := getattr(cdf, name))]
 
@@ -84,6 +86,48 @@ def test_a_misspelled_value_suggests_the_right_one(call, meant):
     df = dd.from_pandas(pd.DataFrame({"text": ["a"], "url": ["b"], "title": ["c"]}), npartitions=1)
     with pytest.raises(CuratorError, match=rf"Did you mean '{meant}'"):
         call(df)
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda df: cdf.read_json("a.jsonl"), "Did you mean 'read_jsonl'?"),
+        (lambda df: cdf.load_dataset("a"), "Did you mean 'read_parquet' or 'read_jsonl'?"),
+        (lambda _: cdf.drop_duplicates, "Did you mean 'drop_exact_duplicates' or 'drop_near_duplicates'?"),
+        (lambda df: df.curate.filter("text"), "Did you mean 'keep_where' or 'keep_profile'?"),
+        (lambda df: cdf.keep_language(df, "en", column="text"), "Did you mean 'text'?"),
+        (lambda df: cdf.drop_exact_duplicates(df, text_field="text"), "Did you mean 'subset'?"),
+        (lambda df: cdf.write_parquet(df, "out", mode="overwrite"), "Did you mean 'on_existing'?"),
+        (lambda df: cdf.write_by(df, "out", column="text"), "Did you mean 'partition_on'?"),
+        (lambda df: cdf.sample_rows(df, 0.1, random_state=3), "Did you mean 'seed'?"),
+        (lambda df: cdf.start_cluster(n_workers=2), "Did you mean 'cpus'?"),
+        (lambda df: cdf.read_csv("a.csv", sep=";"), "Did you mean 'delimiter'?"),
+        (
+            lambda df: cdf.write_parquet(df, "out", index=False),
+            "The index is never written. Leave it out, or add an ID",
+        ),
+        (
+            lambda df: cdf.read_jsonl("a.jsonl", nrows=5),
+            "To look at some rows, use preview(df, rows=1000) or df.head()",
+        ),
+    ],
+)
+def test_what_other_libraries_call_otherwise_is_answered_with_our_name(call, answer):
+    df = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
+    with pytest.raises((AttributeError, TypeError), match=re.escape(answer)):
+        call(df)
+
+
+def test_every_answer_is_a_name_of_ours_and_every_question_is_not():
+    parameters = {
+        each.name
+        for name in cdf.__all__
+        if inspect.isfunction(getattr(cdf, name))
+        for each in inspect.signature(getattr(cdf, name)).parameters.values()
+    }
+    assert {one for answers in OTHERS.values() for one in answers} <= {*cdf.__all__, *parameters}
+    assert not {*OTHERS} & {*cdf.__all__} - {"join"}  # a parameter of pandas.concat
+    assert not {*NOT_NEEDED} & {*OTHERS}
 
 
 def test_nothing_is_suggested_for_what_is_not_similar():

@@ -15,6 +15,18 @@ from curator_df.suggestions import did_you_mean
 
 TABLE = "df"
 """Name of the first parameter of functions that take a table."""
+NOT_NEEDED = {
+    "char_ngrams": "N-grams are set by scheme=; see help(curator_df.Scheme)",
+    "chunksize": "Tables are read and written in blocks that fit memory=; blocksize= of a reader sets their size",
+    "engine": "There is one engine, pyarrow. Leave it out",
+    "index": "The index is never written. Leave it out, or add an ID column with add_ids()",
+    "lines": "Each row is one line of JSON. Leave it out",
+    "nrows": "To look at some rows, use preview(df, rows=1000) or df.head()",
+    "orient": "Each row is one line of JSON. Leave it out",
+    "row_group_size": "curator_df chooses the size of row groups. Leave it out",
+    "write_index": "The index is never written. Leave it out, or add an ID column with add_ids()",
+}
+"""Advice in place of a parameter that functions of pandas and Dask have, and ours do not need."""
 Shown = TypeVar("Shown", bound=Callable[..., Any])
 _NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
 """Name in an annotation, or a string in it."""
@@ -147,6 +159,8 @@ def unknown_keyword(function: Callable[..., Any], name: str) -> str:
     elif settings:
         parameter, kind = settings[-1]  # the type that is made for settings stands last
         hint = f" It is a setting of a {kind}, which {parameter}= takes; see help(curator_df.{kind})"
+    elif name in NOT_NEEDED:
+        hint = f" {NOT_NEEDED[name]}"
     else:
         hint = did_you_mean(name, parameters) or f" Its parameters are: {', '.join(parameters)}"
     return f"{function.__name__} has no parameter {name!r}.{hint}"
