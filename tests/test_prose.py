@@ -131,6 +131,14 @@ def test_no_text_has_a_pattern_of_stilted_prose():
     assert not found, "\n".join(found)
 
 
+def test_entries_of_the_changelog_are_few_and_short():
+    entries = re.findall(
+        r"^- .*\n(?:  .*\n)*", (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert 10 < len(entries) <= 30
+    assert [entry for entry in entries if entry.count("\n") > 2] == []
+
+
 def test_the_patterns_find_what_they_are_for():
     assert any(re.search(pattern, "the path is no file") for pattern in ANYWHERE)
     assert any(re.search(pattern, "the file holds 1 rows") for pattern in ANYWHERE)

@@ -38,7 +38,7 @@ COUNT_SECONDS = 0.25
 CLOSE_SECONDS = 15
 """Seconds that workers may take to end before they are killed."""
 SYSTEM_REFUSES = (
-    "The system refuses a process or a thread: end other programs, or give the cluster fewer workers with cpus="
+    "The system has no memory or no process left. End other programs, or start fewer workers with a smaller cpus="
 )
 
 

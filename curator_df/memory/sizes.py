@@ -24,9 +24,9 @@ def read_size(parameter: str, value: str | int) -> int:
     >>> read_size("blocksize", "lots")
     Traceback (most recent call last):
     ...
-    curator_df.errors.ParameterError: blocksize='lots' is not a number of bytes; write it like '256MB' or 256_000_000
+    curator_df.errors.ParameterError: blocksize='lots' is not a number of bytes. Write it like '256MB' or 256_000_000
     """
-    refusal = ParameterError(f"{parameter}={value!r} is not a number of bytes; write it like '256MB' or 256_000_000")
+    refusal = ParameterError(f"{parameter}={value!r} is not a number of bytes. Write it like '256MB' or 256_000_000")
     if isinstance(value, bool) or (isinstance(value, str) and not any(letter.isdigit() for letter in value)):
         raise refusal  # to Dask, '' is one byte, and 'MB' a million
     try:

@@ -35,7 +35,7 @@ def test_a_size_is_read(written, size_bytes):
     ["", " ", "MB", "B", "lots", "1e400", "inf", "nan", float("inf"), float("nan"), "1,000MB", True, None, [], b"3MB"],
 )
 def test_what_is_no_size_is_refused(written):
-    with pytest.raises(ParameterError, match="is not a number of bytes; write it like '256MB'"):
+    with pytest.raises(ParameterError, match=r"is not a number of bytes\. Write it like '256MB'"):
         read_size("memory", written)
 
 
