@@ -198,7 +198,8 @@ def connect(
         )
     if security is not None and not isinstance(security, Security):
         raise ParameterError(
-            f"connect: security={security!r} must be a distributed.Security with the scheduler's own certificates"
+            f"connect: security={security!r} is not a distributed.Security. Pass one with the certificates that the scheduler "
+            "was started with"
         )
     owns_client = isinstance(client_or_address, str | os.PathLike)
     client: Client = client_or_address

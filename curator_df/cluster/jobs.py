@@ -485,7 +485,7 @@ def slurm_cluster(
             receipt = cdf.write_parquet(docs, "/shared/clean/")
     """
     if "queue" in options:
-        raise ParameterError("slurm_cluster: use partition= instead of queue=")
+        raise ParameterError("slurm_cluster has no parameter queue=. Name the partition of Slurm with partition=")
     return job_cluster(
         "slurm",
         memory=memory,

@@ -159,7 +159,8 @@ def _require_movable(meta: Any) -> None:
         if not _is_movable(field.type):
             raise SchemaError(
                 f"to_backend: the column {field.name!r} has the type {field.type}, but only text, numbers, "
-                "booleans, and times and durations without a zone can be moved to a GPU. Leave it out (columns=, or df[[...]])"
+                "booleans, and times and durations without a time zone can be moved to a GPU. Leave it out (columns=, or "
+                "df[[...]])"
             )
 
 

@@ -388,7 +388,9 @@ def test_what_is_asked_for_is_checked():
     ):
         with pytest.raises(errors.ParameterError, match=said):
             cdf.job_cluster("slurm", **{"memory": "2GB", "cpus": 1, **wrong})
-    with pytest.raises(errors.ParameterError, match="use partition= instead of queue="):
+    with pytest.raises(
+        errors.ParameterError, match=r"no parameter queue=\. Name the partition of Slurm with partition="
+    ):
         cdf.slurm_cluster(memory="2GB", cpus=1, queue="gpu")
 
 
