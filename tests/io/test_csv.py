@@ -389,6 +389,9 @@ def test_errors_say_where_and_what_to_do(tmp_path):
     refused(tmp_path, b"\x89PNG\r\n", errors.BadRowError, "byte 0: the file is a picture")
     refused(tmp_path, b"a,b\n", errors.ColumnError, "columns= has 'c'", columns=["c"])
     refused(tmp_path, b"a,b\n", errors.SchemaError, "'list<.* is not possible", dtype={"a": pa.list_(pa.int64())})
+    refused(
+        tmp_path, b"a,b\n", errors.ParameterError, "names= has the column .* not Unicode text", names=["\ud800", "b"]
+    )
     for name, value in (("delimiter", ",,"), ("delimiter", "\n"), ("quote", "é"), ("delimiter", '"')):
         refused(tmp_path, b"a,b\n", errors.ParameterError, name, **{name: value})
     refused(tmp_path, b"a,b\n", errors.ParameterError, "one name for each field", names=["a", "a"])

@@ -223,9 +223,13 @@ def test_files_without_rows_are_counted(tmp_path, data):
 def test_a_name_longer_than_what_is_read_first_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"' + "k" * 1_000_000 + '": 1}\n')
     with pytest.raises(
-        SchemaError, match=r"line 1 \(byte 0\): no field name of the row .* within the first 1,000,000 bytes.*columns="
+        SchemaError, match=r"line 1 \(byte 0\): no field of the row .* within the first 1,000,000 bytes.*columns="
     ):
         read_jsonl(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"n": ' + "1" * 1_000_000 + "}\n")
+    with pytest.raises(SchemaError, match=r"no field of the row is complete within .* begins b'\{\"n\": 1"):
+        read_jsonl(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"' + "k" * 1_000_000 + '": 1}\n')
     (tmp_path / "0.jsonl").write_text('{"id": 1}\n')
     with pytest.raises(
         SchemaError, match=r"the field 'k+\.\.\. \(1,000,000 characters\)' is not among the columns"

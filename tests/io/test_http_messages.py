@@ -112,9 +112,20 @@ def test_messages_that_never_have_a_body_are_skipped_whatever_their_fields(line,
     assert read_body(message, data, None).pieces == [PAGE]
 
 
+@pytest.mark.parametrize("line", [b"200 OK", b"200 OK\r\nVia: x", b"407 Proxy Authentication Required"])
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_a_response_without_fields_follows_the_answer_of_a_proxy(line, end):
+    message_end = b"HTTP/1.0 404 Not Found" + end * 2 + PAGE
+    data = b"HTTP/1.1 " + line + b"\r\n\r\n" + message_end
+    message = read_message(data, 0)
+    assert (message.status, message.fields, read_body(message, data, None).pieces) == (404, {}, [PAGE])
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 404 OK\r\n\r\nis not a standard phrase",
         b"HTTP/1.1 200 means that all went well.\n\nMore",
         b"HTTP/1.1 200 OK\nServer: x\nthis shows a header. Now text",
         b"HTTP/1.1 200 OK\nServer: x\nthis shows a header.\n\nNow text",
@@ -254,6 +265,18 @@ def test_a_gzip_body_that_is_cut_in_its_header_is_truncated(cut):
     body = gzip.compress(PAGE)[:cut]
     assert body_of(body, "Content-Encoding: gzip") == (b"", TRUNCATED)
     assert body_of(body, "Content-Encoding: br, x-gzip") == (b"", TRUNCATED)
+
+
+@pytest.mark.parametrize(
+    "body", [b"0\r\nnames were found", b"0\nnames\n", b"0\r\n\r\nof 10", b"00\r\nX: 1\r\n\r\nof 10"]
+)
+def test_text_that_begins_like_the_last_chunk_is_text(body):
+    assert body_of(body, "Transfer-Encoding: chunked") == (body, NOT_DECODED)
+
+
+@pytest.mark.parametrize("body", [b"0\r\n\r\n", b"0\n\n", b"0\r\n", b"0\r\nX-Checksum: 1\r\n\r\n", b"0\r\nX: 1"])
+def test_a_body_without_chunks_is_empty(body):
+    assert body_of(body, "Transfer-Encoding: chunked") == (b"", None)
 
 
 def test_chunks_that_end_early_are_counted():

@@ -3,6 +3,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.io.jsonl.parse import require_possible
 from curator_df.io.jsonl.schema import first_fields, infer, requested_types, rows_of
 
 
@@ -142,3 +143,24 @@ def test_first_fields(text, expected):
 def test_dtype_must_be_a_mapping():
     with pytest.raises(ParameterError, match="dtype must map columns to types"):
         requested_types(["a"])
+
+
+def test_a_name_that_no_file_can_hold_is_refused():
+    with pytest.raises(ParameterError, match=r"dtype= has the column '.ud800', whose name is not Unicode text"):
+        requested_types({"id": "int64", "\ud800": "string"})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.float16(), pa.struct([("a", pa.float16())]), pa.map_(pa.string(), pa.int64()), pa.duration("s"), pa.uuid()],
+)
+def test_a_type_that_no_value_of_json_has_is_refused(kind):
+    with pytest.raises(SchemaError, match=r"dtype=\{'a': '.*'\} is not possible, because values of JSON"):
+        require_possible({"id": pa.int64(), "a": kind})
+
+
+@pytest.mark.parametrize(
+    "kind", ["string", "decimal128", "date32", "time32[s]", "timestamp[us]", "binary", "null", "bool"]
+)
+def test_types_of_json_are_taken(kind):
+    require_possible({"a": pa.decimal128(5, 2) if kind == "decimal128" else pa.type_for_alias(kind)})

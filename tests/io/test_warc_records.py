@@ -388,3 +388,21 @@ def test_random_damage_never_hides_a_record_from_every_range_or_shows_it_twice(t
         assert len(read) == len(set(read))
         assert {offset for offset, _ in bad} <= {starts[number] for number in hurt}
         assert bad
+
+
+@pytest.mark.parametrize("more", [1, 3])
+@pytest.mark.parametrize("suffix", ["warc", "warc.gz"])
+def test_a_length_that_ends_within_a_line_end_is_a_bad_record(tmp_path, more, suffix):
+    block = b"HTTP/1.1 200 OK\r\n\r\n<p>one"
+    long = written(block, HEADER.replace("LENGTH", str(len(block) + more)))
+    for following in (b"", html(b"two")):
+        content = members([long, following][: 1 + bool(following)])[0] if suffix == "warc.gz" else long + following
+        rows, bad = rows_of(source_for(tmp_path / f"a.{suffix}", content), 10**9)
+        assert [text for _, text in rows] == ["two"][: bool(following)]
+        assert bad == [(0, f"it does not end after the {len(block) + more:,} bytes of its Content-Length")]
+
+
+def test_a_text_may_end_with_line_ends_and_lack_separators(tmp_path):
+    block = b"HTTP/1.1 200 OK\r\n\r\n<p>one\r\n\r\n"
+    rows, bad = rows_of(source_for(tmp_path / "a.warc", written(block, after=b"") + html(b"two")), 10**9)
+    assert ([text for _, text in rows], bad) == (["<p>one\r\n\r\n", "two"], [])

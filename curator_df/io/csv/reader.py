@@ -36,7 +36,7 @@ from curator_df.io.frames import (
     with_source_fields,
 )
 from curator_df.io.jsonl.reader import HEAD_FILES, OnBadRows
-from curator_df.io.jsonl.schema import HEAD_ROWS, TEXT, Dtypes, requested_types, warn_of_near_names
+from curator_df.io.jsonl.schema import HEAD_ROWS, TEXT, Dtypes, requested_types, require_text, warn_of_near_names
 from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams.file_stream import is_compressed, open_bytes
@@ -367,6 +367,7 @@ def _names(names: tuple[str, ...]) -> tuple[str, ...]:
             f"read_csv: names={list(names)!r} must have one name for each field of the files, without repeats. Correct the "
             "list"
         )
+    require_text("read_csv: names", names)
     return names
 
 

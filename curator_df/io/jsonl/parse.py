@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from curator_df.errors import SchemaError
 from curator_df.io.formats import control_character, levels_of_fields
 from curator_df.io.jsonl.lines import Bytes
 from curator_df.io.jsonl.scan import Lines
@@ -150,6 +151,19 @@ NO_ROW = Failure("syntax", NOT_AN_OBJECT)
 def longest_of(lines: Lines) -> int:
     """Return the length of the longest line in bytes."""
     return int((lines.stops - lines.starts).max()) if len(lines) else 0
+
+
+def require_possible(given: Mapping[str, pa.DataType]) -> None:
+    """Raise `SchemaError` for a type that no value of JSON can be converted to."""
+    for name, kind in given.items():
+        options = pyarrow.json.ParseOptions(explicit_schema=pa.schema([pa.field("a", kind)]))
+        try:
+            pyarrow.json.read_json(pa.BufferReader(b"{}\n"), parse_options=options)
+        except pa.ArrowNotImplementedError:
+            raise SchemaError(
+                f"read_jsonl: dtype={{{name!r}: '{kind}'}} is not possible, because values of JSON cannot be read as that type. "
+                "Use a type such as 'string', 'int64', 'float32' or pyarrow.list_(pyarrow.int64()), and convert the column later"
+            ) from None
 
 
 def _parse_rows(

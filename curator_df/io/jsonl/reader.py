@@ -37,7 +37,7 @@ from curator_df.io.frames import (
 )
 from curator_df.io.jsonl.blocks import ChunkReader
 from curator_df.io.jsonl.lines import UTF8_BOM, Part, read_chunks
-from curator_df.io.jsonl.parse import Failure
+from curator_df.io.jsonl.parse import Failure, require_possible
 from curator_df.io.jsonl.schema import (
     TEXT,
     Dtypes,
@@ -374,6 +374,7 @@ def read_jsonl(
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")
     given = requested_types(dtype)
+    require_possible(given)
     schema, origins = find_schema(
         listing,
         given,
@@ -444,13 +445,13 @@ def _require_names(
     heads: Sequence[tuple[int, bytes]],
     given: Mapping[str, pa.DataType],
 ) -> None:
-    """Raise if the first row of a file is so long that its first field name was not read completely, and no other row helps."""
+    """Raise if the first row of a file is so long that its first field was not read completely, and no other row helps."""
     if given or any(row for _, found in rows for _, row in found):
         return
     for number, head in heads:
         if len(head) == HEAD_BYTES and NEWLINE not in head and head.lstrip().startswith(b"{"):
             raise SchemaError(
-                f"{listing.paths[number]!r}, line 1 (byte 0): no field name of the row is complete within the first "
+                f"{listing.paths[number]!r}, line 1 (byte 0): no field of the row is complete within the first "
                 f"{HEAD_BYTES:,} bytes. It begins {head[:SHOWN_BYTES]!r}. Set the columns to read with columns= and their "
                 "types with dtype="
             )

@@ -63,7 +63,20 @@ def requested_types(dtype: Dtypes | None) -> dict[str, pa.DataType]:
     """
     if dtype is not None and not isinstance(dtype, Mapping):
         raise ParameterError(f"dtype must map columns to types, such as {{'id': 'int64'}}; got {dtype!r}")
-    return {str(name): _requested_type(str(name), kind) for name, kind in (dtype or {}).items()}
+    names = [str(name) for name in dtype or {}]
+    require_text("dtype", names)
+    return {name: _requested_type(name, kind) for name, kind in zip(names, (dtype or {}).values(), strict=True)}
+
+
+def require_text(argument: str, names: Iterable[str]) -> None:
+    """Raise `ParameterError` if the name of a column has a lone surrogate, which no file can hold."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as exc:
+            raise ParameterError(
+                f"{argument}= has the column {name!r}, whose name is not Unicode text: it has a lone surrogate. Correct the name"
+            ) from exc
 
 
 def _requested_type(name: str, kind: Any) -> pa.DataType:

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from curator_df.io.streams.file_stream import Gzip
@@ -33,6 +34,8 @@ _FIRST_LINE_END = re.compile(rb"\r\n|\n|\r")
 _FOLDED = re.compile(r"\n[ \t]+")
 _FIELD = re.compile(r"[!-9;-~]+[ \t]*:")
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]{0,4000})?\r?\n")
+_TRAILERS = re.compile(rb"(?:[!-9;-~]+[ \t]*:[^\r\n]*(?:\r?\n|\Z))*[\r\n]*")
+"""Fields after the last chunk, and an empty line."""
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 """Bytes that do not occur in text, by the MIME Sniffing Standard."""
 SNIFFED_BYTES = 512
@@ -49,6 +52,12 @@ _NEXT_HEADER = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 """Whole header of another message after one that may have a body: its status and fields, and nothing else."""
+_NEXT_STATUS = re.compile(
+    rb"[\r\n]*(?=(?:HTTP/[0-9.]+)[ \t](?:%b)%b{2}[^\r\n])"
+    % (b"|".join(b"%d %b" % (code, re.escape(code.phrase.encode())) for code in HTTPStatus), _LINE_END),
+    re.IGNORECASE,
+)
+"""Header of such a message without fields: a status with its standard phrase, and something after it."""
 PROXY_LOGIN = 407
 """Status of a proxy that wants a login first."""
 _JOINED = ("content-encoding", "transfer-encoding")
@@ -140,8 +149,12 @@ def read_message(data: bytes, start: int) -> Message:
             int(status.group(1)) if status else None, _fields(lines), body_start if is_whole else len(data), is_whole
         )
         has_no_body = 100 <= (message.status or 0) < 200 or _TUNNEL.match(lines[0])
-        following = (_NEXT if has_no_body else _NEXT_HEADER).match(data, message.body_start)
-        if following is None or not (has_no_body or message.is_bare):
+        at = message.body_start
+        if has_no_body:
+            following = _NEXT.match(data, at)
+        else:
+            following = (_NEXT_HEADER.match(data, at) or _NEXT_STATUS.match(data, at)) if message.is_bare else None
+        if following is None:
             return message
         start = following.end()
 
@@ -259,6 +272,8 @@ def _chunks(body: Any) -> Iterator[Any]:
             raise _Damaged(f"no chunk begins with {bytes(body[at : at + 20])!r}")
         size, at = int(header.group(1), 16), header.end()
         if not size:
+            if is_first and not _TRAILERS.fullmatch(body, at):
+                raise _Differs
             return
         line_end = bytes(body[at + size : at + size + 2])
         if is_first and line_end[:1] not in b"\r\n":

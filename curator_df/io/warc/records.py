@@ -285,7 +285,9 @@ class WarcRecords:
             pass
         if self._damage is not None and self._is_damaged(self._damage, size):
             raise self._cut(head.offset)
-        if len(self._buffer) > size and self._buffer[size] not in b"\r\n" and not self._begins_at(size):
+        following = self._buffer[size : size + 1]
+        is_in_line_end = following == b"\n" and self._buffer[size - 1 : size] == b"\r"
+        if is_in_line_end or (following and following not in b"\r\n" and not self._begins_at(size)):
             raise self._bad(
                 head.offset, f"it does not end after the {head.content_bytes:,} bytes of its Content-Length"
             )
