@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -106,7 +108,7 @@ def test_what_a_list_of_files_does_not_say_is_refused(delta, tmp_path, monkeypat
     place = tmp_path / "table"
     with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table"):
         cdf.read_delta(tmp_path / "nothing")
-    for version in (7, -1):
+    for version in (7, 2**70):
         with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table"):
             cdf.read_delta(place, version=version)
     with pytest.raises(errors.ParameterError, match=r"read_delta: version='2026-01-01' must be a whole number"):
@@ -125,6 +127,17 @@ def test_what_a_list_of_files_does_not_say_is_refused(delta, tmp_path, monkeypat
     monkeypatch.setattr(delta.DeltaTable, "protocol", lambda _: type("P", (), {"reader_features": ["typeWidening"]}))
     with pytest.raises(errors.InputError, match=r"it uses typeWidening, which read_delta does not support"):
         cdf.read_delta(place)
+
+
+def test_a_damaged_log_of_a_delta_table_is_said_in_one_line(delta, tmp_path):
+    (log,) = (tmp_path / "table" / "_delta_log").glob("*.json")
+    log.write_text(log.read_text() + "junk\n")
+    with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table: .*'j'.*\. Check the path") as told:
+        cdf.read_delta(tmp_path / "table")
+    assert "\n" not in str(told.value)
+    assert "unknown" not in str(told.value)
+    with pytest.raises(errors.ParameterError, match="version=-1 must be 0 or more"):
+        cdf.read_delta(tmp_path / "table", version=-1)
 
 
 @pytest.fixture
@@ -210,4 +223,26 @@ def test_imported_iceberg_files_need_no_partitions(catalog, tmp_path):
     with table.update_spec() as update:
         update.remove_field("lang")  # files that were imported before still have no such column
     with pytest.raises(errors.InputError, match="their partition columns may be only in the table's metadata"):
+        cdf.read_iceberg(table)
+
+
+@pytest.mark.parametrize("suffix", [".metadata.json", ".avro"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"Obj\x01" + b"\xff" * 400, None])
+def test_damaged_metadata_of_an_iceberg_table_is_our_error(catalog, tmp_path, suffix, content):
+    table = catalog.create_table("db.docs", schema=ROWS.schema)
+    table.append(ROWS)
+    metadata = table.metadata_location.removeprefix("file://")
+    damaged = [metadata] if suffix != ".avro" else list(tmp_path.rglob("*.avro"))
+    assert damaged
+    for path in map(pathlib.Path, damaged):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(errors.InputError, match=r"cannot be read as an Iceberg table: .*\. Check the path") as told:
+        cdf.read_iceberg(metadata)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("table", [None, 5])
+def test_a_table_of_another_type_is_refused(catalog, table):
+    with pytest.raises(errors.ParameterError, match=f"table={table} must be a table of pyiceberg, or the path"):
         cdf.read_iceberg(table)

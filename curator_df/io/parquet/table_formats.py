@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from curator_df.arguments import choose, path_of, require_integer
 from curator_df.core.backend import Backend
-from curator_df.errors import InputError, type_and_text
+from curator_df.errors import InputError, ParameterError, type_and_text
 from curator_df.extras import require_package
 from curator_df.io.device_transfer import require_gpu
 from curator_df.io.folder_columns import values_in
@@ -30,6 +30,9 @@ from curator_df.io.parquet.reader import table_of
 
 _PLAIN_FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType"}
 """Features of a Delta table for readers with which a version is still a list of Parquet files, or of which use is checked."""
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_TRACE = "\n   0: "
+"""Beginning of the trace that errors of deltalake end with."""
 
 
 def read_delta(
@@ -71,6 +74,8 @@ def read_delta(
     InputError
         If the table or the version does not exist, or the version has deleted rows in its files, renamed columns, or another
         feature that a list of files does not express.
+    ParameterError
+        If ``version`` is below 0.
     MissingExtraError
         If the package deltalake is not installed.
 
@@ -95,6 +100,10 @@ def read_delta(
     choose("read_delta", "on_bad_rows", on_bad_rows, OnBadRows)
     if version is not None:
         require_integer("read_delta", "version", version)
+        if version < 0:
+            raise ParameterError(
+                f"read_delta: version={version} must be 0 or more. Leave it out to read the latest version"
+            )
     require_package("read_delta", "deltalake", "delta")
     deltalake: Any = importlib.import_module("deltalake")
     place = path_of("read_delta", "table", table)
@@ -112,7 +121,7 @@ def read_delta(
         ValueError,
     ) as exc:
         raise InputError(
-            f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}. Check the path and the "
+            f"read_delta: {place!r} cannot be read as a Delta table: {_said(exc)}. Check the path and the "
             "credentials, and that the table is complete"
         ) from exc
     if problem:
@@ -133,6 +142,12 @@ def read_delta(
         backend=backend,
         in_folders=tuple(partitions),
     )
+
+
+def _said(exc: Exception) -> str:
+    """Return the words of an error of another library on one line, without colors and the trace that some add."""
+    words = _COLOR.sub("", type_and_text(exc)).partition(_TRACE)[0]
+    return " ".join(words.split()).rstrip(".")
 
 
 def _plain_path(table: str) -> Callable[[str], str]:
@@ -219,6 +234,8 @@ def read_iceberg(
     InputError
         If the table or the snapshot does not exist, or has deleted rows, renamed columns, default values, or files that are
         not Parquet.
+    ParameterError
+        If ``table`` is neither a table nor a path.
     MissingExtraError
         If the package pyiceberg is not installed.
 
@@ -246,19 +263,26 @@ def read_iceberg(
     require_package("read_iceberg", "pyiceberg", "iceberg")
     tables: Any = importlib.import_module("pyiceberg.table")
     arrow: Any = importlib.import_module("pyiceberg.io.pyarrow")
-    place = table if isinstance(table, str | os.PathLike) else str(getattr(table, "metadata_location", table))
+    if not isinstance(table, str | os.PathLike) and not hasattr(table, "scan"):
+        raise ParameterError(
+            f"read_iceberg: table={table!r} must be a table of pyiceberg, or the path (or URL) of a metadata file, not "
+            f"{type(table).__name__}"
+        )
+    is_path = isinstance(table, str | os.PathLike)
+    place = path_of("read_iceberg", "table", table) if is_path else str(getattr(table, "metadata_location", table))
     try:
-        if isinstance(table, str | os.PathLike):
-            table = tables.StaticTable.from_metadata(path_of("read_iceberg", "table", table), dict(table_options or {}))
-        scan = table.scan(snapshot_id=snapshot)
+        found: Any = tables.StaticTable.from_metadata(place, dict(table_options or {})) if is_path else table
+        scan = found.scan(snapshot_id=snapshot)
         tasks, schema = list(scan.plan_files()), scan.projection()
         types = {field.name: field.type for field in arrow.schema_to_pyarrow(schema)}
-    except (AttributeError, OSError, ValueError) as exc:
+    except (
+        Exception
+    ) as exc:  # pyiceberg lets pass what its parsers raise about damaged files: EOFError, IndexError, ...
         raise InputError(
-            f"read_iceberg: {place!r} cannot be read as an Iceberg table: {type_and_text(exc)}. Check the path and the "
+            f"read_iceberg: {place!r} cannot be read as an Iceberg table: {_said(exc)}. Check the path and the "
             "credentials, and that the table is complete"
         ) from exc
-    _require_plain_iceberg(os.fspath(place), table, schema, tasks)
+    _require_plain_iceberg(place, found, schema, tasks)
     files = sorted(re.sub("^file:/+", "/", task.file.file_path) for task in tasks)
     listing = list_files(_some(files, f"read_iceberg: {place!r}"), storage_options=storage_options)
     return table_of(
