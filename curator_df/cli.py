@@ -340,12 +340,13 @@ def run(
     plain = {name: plain_value(path, f"--{name} {path}") for name, path in paths.items() if path is not None}
     sizes = [f"{name}={value}" for name, value in (("memory", memory), ("cpus", cpus)) if value is not None]
     loaded = read_recipe(recipe, plain | typed_settings([*sizes, *(settings or ())]))
+    existing: Any = "resume" if resume else on_existing
     if explain:
-        _show(loaded.explain(), as_json)
+        _show(loaded.explain(on_existing=existing), as_json)
         return
     with loaded.cluster() as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
-        result = loaded.run(on_existing="resume" if resume else on_existing)  # type: ignore[arg-type]
+        result = loaded.run(on_existing=existing)
     _show(getattr(result, "receipt", result), as_json)
 
 

@@ -22,7 +22,7 @@ MOST_SUGGESTED = 3
 OTHERS = {
     "add_id": ("add_ids",),
     "batch_size": ("model_inference_batch_size", "model"),
-    "by": ("identity", "importance"),
+    "by": ("importance", "partition_on"),
     "client": ("connect", "start_cluster"),
     "column": ("text", "subset", "partition_on", "source_column"),
     "concatenate_datasets": ("concat",),

@@ -58,7 +58,7 @@ docs = docs.pipe(cdf.add_embedding, "sentence-transformers/all-MiniLM-L6-v2")
 docs = docs.pipe(cdf.drop_semantic_duplicates, eps=0.05)
 """
 MIX = """
-mix = cdf.blend({"web": web, "code": code}, weights={"web": 0.7, "code": 0.3}, weight_by="tokens", tokenizer="tok.json", rows=None, tokens=10_000_000_000)
+mix = cdf.blend({"web": web, "code": code}, weights={"web": 0.7, "code": 0.3}, unit="tokens", tokenizer="tok.json", rows=None, tokens=10_000_000_000)
 parts = cdf.split_rows(mix, {"train": 0.99, "validation": 0.01}, seed=7)
 cdf.write_many({"train/": parts["train"], "validation/": parts["validation"]}, format="megatron", tokenizer="tok.json", pack=4096)
 """  # noqa: E501 - as it was written

@@ -92,15 +92,7 @@ class Recipe:
         ParameterError
             If ``on_existing`` is given and the recipe has no ``write:``: it would have no effect on the steps.
         """
-        if on_existing is not None and "write" not in self._value.data:
-            name = self._steps()[-1][0]
-            way = f"Set it for the last step: load_recipe(..., steps={{{name!r}: {{'on_existing': {on_existing!r}}}}})"
-            if "on_existing" not in inspect.signature(steps()[name]).parameters:
-                way = f"Leave it out: the last step is {name}, which has no such option"
-            raise ParameterError(
-                f"on_existing={on_existing!r} is an option of the writer, but the recipe {self.name} has no section write. "
-                f"{way}"
-            )
+        self._require_writer(on_existing)
         with self.cluster():
             result, self._prepared = self.table() if self._prepared is None else self._prepared, None
             for name, options, key in self._part("write", writers()):
@@ -110,12 +102,18 @@ class Recipe:
                 return call(function, (), arguments | _tables(function, result, options), options, key)
             return importlib.import_module("curator_df").read_receipt(result)
 
-    def explain(self) -> Plan:
+    def explain(self, *, on_existing: OnExisting | None = None) -> Plan:
         """Return the plan: passes, steps and memory. Nothing runs.
 
         If a step runs the chain before it, such as `checkpoint`, the plan is that of the chain up to this step. The same is
         true of the reader `blend`.
+
+        Parameters
+        ----------
+        on_existing : {"raise", "resume", "overwrite"}, optional
+            As for `run`, whose refusals are those of this plan.
         """
+        self._require_writer(on_existing)
         explain = importlib.import_module("curator_df").explain
         plan: Plan
         budget = {name: value for name, value in self._settings().items() if name in ("memory", "cpus")}
@@ -136,10 +134,22 @@ class Recipe:
         ((name, options, key),) = self._part("write", writers())
         function, table = writers()[name], self.table()
         arguments = self._writer_arguments(name, options, key)
+        arguments |= {} if on_existing is None else {"on_existing": on_existing}
         tables = _tables(function, table, options)
-        arguments.pop("on_existing", None)
         plan = call(explain, (next(iter(tables.values())), function), budget | arguments, options, key)
         return plan
+
+    def _require_writer(self, on_existing: OnExisting | None) -> None:
+        """Raise an error if ``on_existing`` is given and no writer could follow it."""
+        if on_existing is not None and "write" not in self._value.data:
+            name = self._steps()[-1][0]
+            way = f"Set it for the last step: load_recipe(..., steps={{{name!r}: {{'on_existing': {on_existing!r}}}}})"
+            if "on_existing" not in inspect.signature(steps()[name]).parameters:
+                way = f"Leave it out: the last step is {name}, which has no such option"
+            raise ParameterError(
+                f"on_existing={on_existing!r} is an option of the writer, but the recipe {self.name} has no section write. "
+                f"{way}"
+            )
 
     @contextlib.contextmanager
     def cluster(self) -> Iterator[Any]:

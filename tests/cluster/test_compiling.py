@@ -126,7 +126,7 @@ def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_ch
         assert len(docs.pipe(cdf.remove_quotation_marks).compute()) == 400
         compiled |= {*QUOTATION_MARKS}
         assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == compiled
-        assert len(docs.pipe(cdf.sample_rows, 1.0, identity="content").persist()) == 400
+        assert len(docs.pipe(cdf.sample_rows, 1.0, by="content").persist()) == 400
         assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == {*compiled, *CONTENT}
 
 

@@ -515,19 +515,19 @@ ALL_CASES = (
     Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=BOTH),
     Case(
         "sample_rows",
-        {"fraction": 0.5, "identity": "content"},
+        {"fraction": 0.5, "by": "content"},
         "content",
         costly={"fraction": 0.9, "subset": ("id", "text")},
         backends=BOTH,
     ),
-    Case("sample_rows", {"fraction": 0.5, "identity": "content", "subset": ("id", "text")}, "columns"),
+    Case("sample_rows", {"fraction": 0.5, "by": "content", "subset": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
     Case(
         "split_rows", {"parts": {"a": 0.5, "b": 0.5}}, costly={"parts": {"b": 0.1, "a": 0.9}}, part="a", backends=BOTH
     ),
     Case(
         "split_rows",
-        {"parts": {"a": 0.3, "b": 0.6}, "identity": "address"},
+        {"parts": {"a": 0.3, "b": 0.6}, "by": "address"},
         "address",
         costly={"parts": {"a": 0.1, "b": 0.9}},
         part="b",

@@ -184,8 +184,8 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "remove_repeated_substrings": {"min_bytes": 30, "keep": "none", "max_documents": 2, "text": "title"},
     "remove_urls": {"text": "title"},
     "sample_by_importance": {"rows": 5, "importance": "id", "noise": True, "seed": 7},
-    "sample_rows": {"fraction": 0.25, "seed": 7, "identity": "content", "subset": "title"},
-    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "identity": "address", "subset": "title", "group_column": "score"},
+    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},
+    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "subset": "title", "group_column": "score"},
     "join": {
         "other": pd.DataFrame({"doc": [2, 5, 8, 400], "label": ["two", None, "seven", "none"], "title": ["x"] * 4}),
         "on": {"title": "label"},
@@ -212,7 +212,7 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("remove_html", "stop_words"): {"extractor": "justext"},
     ("remove_html", "timeout_seconds"): {"extractor": "trafilatura"},
     ("remove_outside", "include_left"): {"left": "a"},
-    ("sample_rows", "subset"): {"identity": "content"},
+    ("sample_rows", "subset"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
 NO_IDENTITY = {

@@ -36,7 +36,7 @@ def test_what_the_caller_changes_later_is_not_recorded(docs):
     names, parts, limits = ["a"], {"train": 0.5, "test": 0.5}, {"en": 0.5}
     kept = cdf.keep_language(docs, limits)
     removed = cdf.remove_lines(docs, names)
-    split = cdf.split_rows(docs, parts, identity="content")
+    split = cdf.split_rows(docs, parts, by="content")
     names.append("b")
     parts["more"] = 0.1
     limits.clear()
@@ -46,7 +46,7 @@ def test_what_the_caller_changes_later_is_not_recorded(docs):
 
 
 def test_each_table_of_several_knows_its_part(docs):
-    parts = cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, identity="content")
+    parts = cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="content")
     assert [(call_of(parts[name].expr).name, call_of(parts[name].expr).part) for name in parts] == [
         ("split_rows", "a"),
         ("split_rows", "b"),

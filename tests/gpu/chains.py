@@ -79,7 +79,7 @@ CHAINS = {
     "keep_repetition": lambda df: df.pipe(cdf.keep_profile, DATATROVE_GOPHER_REPETITION, words="whitespace"),
     "add_profile": lambda df: df.pipe(cdf.add_profile, DATATROVE_FINEWEB, words="whitespace"),
     "add_metrics": lambda df: df.pipe(cdf.add_metrics, ["word_count", "duplicate_line_ratio", "digit_ratio"]),
-    "sample_rows": lambda df: df.pipe(cdf.sample_rows, 0.5, identity="content"),
+    "sample_rows": lambda df: df.pipe(cdf.sample_rows, 0.5, by="content"),
     "add_ids": lambda df: df.pipe(cdf.add_ids, into="address_of").pipe(cdf.add_ids, into="number", dense=True, start=5),
     "drop_first": lambda df: df.pipe(cdf.drop_exact_duplicates),
     "drop_alike": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="last"),

@@ -50,7 +50,7 @@ def refusals(docs):
         lambda: cdf.keep_profile(docs.assign(html_text_ratio=0.5), NEMO_CODE_HTML),
         lambda: cdf.keep_profile(docs.assign(word_count=1), LENGTHS, from_metrics=True),
         lambda: cdf.add_profile(docs.assign(html_text_ratio=0.5), NEMO_CODE_HTML),
-        lambda: cdf.sample_rows(docs, 0.5, identity="content", subset=["id", "text"]),
+        lambda: cdf.sample_rows(docs, 0.5, by="content", subset=["id", "text"]),
         lambda: cdf.add_ids(docs, identity="content"),
         lambda: cdf.remove_repeated_parts(docs, "lines"),
     ):
@@ -85,9 +85,9 @@ def main(source, folder):
         ),
         "add_ids": cdf.add_ids(docs, into="number"),
         "sample_rows": cdf.sample_rows(docs, 0.5),
-        "sample_content": cdf.sample_rows(docs, 0.5, identity="content"),
-        "split_rows": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, identity="address")["b"],
-        "split_groups": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, identity="address", group_column="text")["b"],
+        "sample_content": cdf.sample_rows(docs, 0.5, by="content"),
+        "split_rows": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="address")["b"],
+        "split_groups": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="address", group_column="text")["b"],
         "keep_where": cdf.keep_where(docs, "id > 3"),
         "keep_where_null": cdf.keep_where(docs, starts_late),
     }

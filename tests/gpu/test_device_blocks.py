@@ -37,9 +37,9 @@ OPERATORS = {
     "add_profile": lambda df: cdf.add_profile(df, DATATROVE_FINEWEB, words="whitespace"),
     "add_ids": lambda df: cdf.add_ids(df, into="number"),
     "sample_rows": lambda df: cdf.sample_rows(df, 0.5),
-    "sample_content": lambda df: cdf.sample_rows(df, 0.5, identity="content"),
-    "split_rows": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, identity="address")["b"],
-    "split_groups": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, identity="address", group_column="text")["b"],
+    "sample_content": lambda df: cdf.sample_rows(df, 0.5, by="content"),
+    "split_rows": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, by="address")["b"],
+    "split_groups": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, by="address", group_column="text")["b"],
     "keep_where": lambda df: cdf.keep_where(df, "id > 3"),
     "keep_where_null": lambda df: cdf.keep_where(df, lambda block: block["text"] > "a"),
 }

@@ -178,7 +178,7 @@ def test_weights_are_shares_of_the_tokens_and_do_not_depend_on_the_blocks(cluste
     write_docs(tmp_path, sized(3_000, "web", 5), "web")
     write_docs(tmp_path, sized(400, "code", 90), "code")
     weights, found = {"web": 1, "code": 3}, []
-    how = {"weights": weights, "weight_by": "tokens", "token_column": "token_count", "tokens": total}
+    how = {"weights": weights, "unit": "tokens", "token_column": "token_count", "tokens": total}
     for blocksize in ("20kB", "1MB"):
         tables = {name: cdf.read_jsonl(tmp_path / name, blocksize=blocksize) for name in weights}
         mixed = cdf.blend(tables, tmp_path / blocksize, seed=4, **how)
@@ -201,7 +201,7 @@ def test_tokens_of_kinds_of_rows_are_added_up_and_null_is_nothing(cluster, tmp_p
     for row in rows[::5]:
         row["token_count"] = None
     docs, weights = write_docs(tmp_path, rows), {"a": 4, "b": 1}
-    how = {"weights": weights, "weight_by": "tokens", "token_column": "token_count"}
+    how = {"weights": weights, "unit": "tokens", "token_column": "token_count"}
     mixed = cdf.blend(docs, tmp_path / "out", source_column="kind", **how).compute()
     tokens = mixed.groupby("kind")["token_count"].sum()
     assert tokens["a"] / tokens.sum() == pytest.approx(0.8, abs=0.02)
@@ -224,7 +224,7 @@ def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(clus
 
 def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     tables = {"a": write_docs(tmp_path, numbered(9), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
-    how = {"weights": {"a": 1, "b": 3}, "weight_by": "tokens", "token_column": "id", "memory": "2GB", "cpus": 2}
+    how = {"weights": {"a": 1, "b": 3}, "unit": "tokens", "token_column": "id", "memory": "2GB", "cpus": 2}
     plan = cdf.explain(tables, cdf.blend, **how)
     said = dict(plan.remarks)
     assert re.fullmatch(
@@ -255,7 +255,7 @@ def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
 def test_a_column_that_cannot_be_added_up_is_refused(cluster, tmp_path, unit, error, said):
     docs = write_docs(tmp_path, [{"id": 1, "text": "a", "low": -1, "high": (1 << 40) + 1, "none": 0}])
     with pytest.raises(error, match=said):
-        cdf.blend({"a": docs}, tmp_path / "out", weights={"a": 1}, weight_by="tokens", token_column=unit)
+        cdf.blend({"a": docs}, tmp_path / "out", weights={"a": 1}, unit="tokens", token_column=unit)
 
 
 def test_a_table_with_drops_is_counted_after_them_and_its_weights_hold(cluster, tmp_path):
@@ -353,26 +353,26 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ({"epochs": {"a": 1}, "weights": {"a": 1}}, "set either epochs="),
         ({"epochs": {"a": 1}, "rows": 5}, "rows=5, the size of the output, needs weights=, the share"),
         ({"weights": {"a": 1}, "rows": 0.5}, "rows=0.5 must be"),
-        ({"epochs": {"a": 1}, "weight_by": "tokens"}, "weight_by='tokens' needs weights="),
-        ({"weights": {"a": 1}, "weight_by": None}, "weight_by=None is not one of 'rows', 'tokens'"),
+        ({"epochs": {"a": 1}, "unit": "tokens"}, "unit='tokens' needs weights="),
+        ({"weights": {"a": 1}, "unit": None}, "unit=None is not one of 'rows', 'tokens'"),
         (
-            {"weights": {"a": 1}, "weight_by": "tokens"},
-            "weight_by='tokens' needs the number of tokens of each row. Set either tokenizer=",
+            {"weights": {"a": 1}, "unit": "tokens"},
+            "unit='tokens' needs the number of tokens of each row. Set either tokenizer=",
         ),
         (
-            {"weights": {"a": 1}, "weight_by": "tokens", "tokenizer": "t", "token_column": "id"},
-            "weight_by='tokens' needs .* but not both",
+            {"weights": {"a": 1}, "unit": "tokens", "tokenizer": "t", "token_column": "id"},
+            "unit='tokens' needs .* but not both",
         ),
         (
-            {"weights": {"a": 1}, "weight_by": "tokens", "token_column": "id", "rows": 5},
-            "rows=5 counts rows, but weight_by='tokens'",
+            {"weights": {"a": 1}, "unit": "tokens", "token_column": "id", "rows": 5},
+            "rows=5 counts rows, but unit='tokens'",
         ),
-        ({"weights": {"a": 1}, "tokens": 5}, "tokens=5 counts tokens, but weight_by='rows'"),
-        ({"weights": {"a": 1}, "tokenizer": "t.json"}, "tokenizer='t.json' needs weight_by='tokens'"),
-        ({"weights": {"a": 1}, "token_column": "id"}, "token_column='id' needs weight_by='tokens'"),
+        ({"weights": {"a": 1}, "tokens": 5}, "tokens=5 counts tokens, but unit='rows'"),
+        ({"weights": {"a": 1}, "tokenizer": "t.json"}, "tokenizer='t.json' needs unit='tokens'"),
+        ({"weights": {"a": 1}, "token_column": "id"}, "token_column='id' needs unit='tokens'"),
         ({"weights": {"a": 1}, "revision": "main"}, "revision='main' needs tokenizer="),
-        ({"weights": {"a": 1}, "weight_by": "tokens", "tokens": 0}, "tokens=0 must be a whole number of 1 or more"),
-        ({"weights": {"a": 1}, "weight_by": "tokens", "tokens": True}, "tokens=True must be a whole number"),
+        ({"weights": {"a": 1}, "unit": "tokens", "tokens": 0}, "tokens=0 must be a whole number of 1 or more"),
+        ({"weights": {"a": 1}, "unit": "tokens", "tokens": True}, "tokens=True must be a whole number"),
         ({"epochs": {"a": 1, "b": 1}}, "Use each table's name once"),
         ({"epochs": {"a/b": 1}}, "'a/b' is not a valid name of a table"),
     ],
@@ -515,13 +515,13 @@ OTHERWISE = [
     ),
     ({"weights": {"web": 1, "wiki": 3}}, {"weights": {"web": 1, "wiki": 3}, "rows": 9}, "rows changed from None to 9"),
     (
-        {"weights": {"web": 1, "wiki": 3}, "weight_by": "tokens", "token_column": "id", "tokens": 5},
-        {"weights": {"web": 1, "wiki": 3}, "weight_by": "tokens", "token_column": "id", "tokens": 6},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id", "tokens": 5},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id", "tokens": 6},
         "tokens changed from 5 to 6",
     ),
     (
         {"weights": {"web": 1, "wiki": 3}},
-        {"weights": {"web": 1, "wiki": 3}, "weight_by": "tokens", "token_column": "id"},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id"},
         "unit changed from 'rows' to 'tokens', token_column changed from None to 'id'",
     ),
     (

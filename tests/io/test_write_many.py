@@ -332,7 +332,7 @@ def test_two_samples_that_share_rows_are_warned_of_and_parts_are_not(corpus, tmp
         UserWarning, match=r"a and .*b are two samples of sample_rows, which share rows.* use split_rows"
     ):
         cdf.write_many(samples)
-    parts = docs.curate.split_rows({"train": 0.6, "test": 0.4}, identity="address")
+    parts = docs.curate.split_rows({"train": 0.6, "test": 0.4}, by="address")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         receipts = cdf.write_many({str(tmp_path / name): part for name, part in parts.items()})

@@ -51,7 +51,7 @@ def test_a_larger_sample_has_the_smaller_one(one, other, seed):
 
 @pytest.mark.parametrize("by", ["address", "content"])
 def test_samples_are_of_the_size_asked_for_and_in_order(by):
-    table = kept(DOCS, fraction=0.25, identity=by)
+    table = kept(DOCS, fraction=0.25, by=by)
     assert 200 <= len(table) <= 300
     pd.testing.assert_frame_equal(table, ROWS.loc[table.index])
     assert table.index.is_monotonic_increasing
@@ -68,10 +68,10 @@ def test_what_was_dropped_before_changes_nothing():
 
 
 def test_equal_texts_stay_or_go_together_in_any_order():
-    table = kept(DOCS, fraction=0.3, identity="content")
+    table = kept(DOCS, fraction=0.3, by="content")
     assert set(table["text"].value_counts()) == {2}
     turned = dd.from_pandas(ROWS[::-1].reset_index(drop=True), npartitions=2, sort=False)
-    assert set(kept(turned, fraction=0.3, identity="content")["text"]) == set(table["text"])
+    assert set(kept(turned, fraction=0.3, by="content")["text"]) == set(table["text"])
 
 
 def test_all_rows_are_the_block_itself():
@@ -88,10 +88,10 @@ def test_fractions_are_checked(fraction):
 def test_arguments_are_checked_at_the_door():
     with pytest.raises(ParameterError, match="seed='a' is not a 64-bit integer"):
         sample_rows(DOCS, 0.5, seed="a")
-    with pytest.raises(ParameterError, match="identity='hash' is not one of 'address', 'content'"):
-        sample_rows(DOCS, 0.5, identity="hash")
+    with pytest.raises(ParameterError, match="by='hash' is not one of 'address', 'content'"):
+        sample_rows(DOCS, 0.5, by="hash")
     with pytest.raises(ColumnError, match="sample_rows needs the column 'body'"):
-        sample_rows(DOCS, 0.5, identity="content", subset="body")
+        sample_rows(DOCS, 0.5, by="content", subset="body")
     with pytest.raises(SchemaError, match="needs the index of whole numbers"):
         sample_rows(DOCS.set_index("text"), fraction=0.5)
 
@@ -107,13 +107,13 @@ def parts_of(docs, *arguments, **options):
 )
 def test_every_row_is_in_exactly_one_part(weights, by, seed):
     shares = {str(number): weight / math.fsum(weights) for number, weight in enumerate(weights)}
-    kernels = [part.expr.operand("func") for part in split_rows(DOCS, shares, identity=by, seed=seed).values()]
+    kernels = [part.expr.operand("func") for part in split_rows(DOCS, shares, by=by, seed=seed).values()]
     kept_rows = [kernel.run(ROWS).block.index for kernel in kernels]
     assert sorted(row for rows in kept_rows for row in rows) == list(ROWS.index)
 
 
 def test_parts_have_their_shares_and_are_in_order():
-    parts = parts_of(DOCS, {"train": 0.7, "validation": 0.1, "test": 0.1}, identity="address")
+    parts = parts_of(DOCS, {"train": 0.7, "validation": 0.1, "test": 0.1}, by="address")
     assert list(parts) == ["train", "validation", "test"]
     assert 650 <= len(parts["train"]) <= 750
     assert 70 <= len(parts["validation"]) <= 130
@@ -146,11 +146,11 @@ def test_a_group_is_in_one_part_and_rows_without_one_go_by_their_texts():
 
 def test_the_first_part_is_the_sample_of_its_share():
     first = parts_of(DOCS, {"a": 0.3, "b": 0.7}, seed=5)["a"]
-    pd.testing.assert_frame_equal(first, kept(DOCS, fraction=0.3, seed=5, identity="content"))
+    pd.testing.assert_frame_equal(first, kept(DOCS, fraction=0.3, seed=5, by="content"))
 
 
 def test_rejects_say_which_part_and_why():
-    kernel = split_rows(DOCS, {"a": 0.3, "b": 0.5}, identity="address")["b"].expr.operand("func")
+    kernel = split_rows(DOCS, {"a": 0.3, "b": 0.5}, by="address")["b"].expr.operand("func")
     outcome = kernel.run(ROWS)
     rows, why = outcome.rejects()
     assert outcome.dropped == {"other_part": len(rows)}

@@ -214,7 +214,7 @@ def test_errors_of_calls_have_the_line_of_the_step():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("sample_rows:\n    seed: 3\n    identity: address\n    fraction: 7", 6),
+        ("sample_rows:\n    seed: 3\n    by: address\n    fraction: 7", 6),
         ("sample_rows:\n\n    # a comment\n    seed: 3\n    fraction: 7", 7),
         ("keep_where:\n    reason: 'n > 3'\n    predicate: missing > 3", 5),
         ("normalize_unicode:\n    form: NFC\n    text: txet", 5),
@@ -321,8 +321,11 @@ def test_parts_are_written_to_their_folders():
     recipe = load(text + "write: {many: {tables: {out/a: train, out/b: test}, format: jsonl}}\n")
     assert sorted(recipe.table()) == ["test", "train"]
     with inline_cluster():
-        receipts = recipe.run()
         plan = str(recipe.explain())
+        receipts = recipe.run()
+        with pytest.raises(OutputExistsError, match="already contains a complete run"):
+            recipe.explain()
+        assert "it fits" in str(recipe.explain(on_existing="resume"))
     assert list(receipts) == ["out/a", "out/b"]
     assert sum(receipt.rows_written for receipt in receipts.values()) == 30
     assert receipts["out/a"].rows_written > receipts["out/b"].rows_written

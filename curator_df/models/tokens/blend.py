@@ -35,7 +35,7 @@ def blend(
     *,
     epochs: Mapping[Any, float] | None = None,
     weights: Mapping[Any, float] | None = None,
-    weight_by: BlendUnit = "rows",
+    unit: BlendUnit = "rows",
     rows: int | None = None,
     tokens: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
@@ -65,20 +65,20 @@ def blend(
     weights : mapping of name (or value of ``source_column``) to float, optional
         Instead of ``epochs``: the share of the output for each, in rows or tokens; the shares need not add up to 1. Rows
         or tokens are counted first, in one more pass over each table.
-    weight_by : {"rows", "tokens"}
+    unit : {"rows", "tokens"}
         With ``weights``: whether the shares are shares of the rows or of the tokens. Tokens need either ``tokenizer`` or
         ``token_column``.
     rows : int, optional
-        With ``weights`` and ``weight_by="rows"``: approximate number of rows of the output. By default as many as possible
+        With ``weights`` and ``unit="rows"``: approximate number of rows of the output. By default as many as possible
         without taking any row twice.
     tokens : int, optional
-        With ``weights`` and ``weight_by="tokens"``: approximate number of tokens of the output, such as
+        With ``weights`` and ``unit="tokens"``: approximate number of tokens of the output, such as
         ``10_000_000_000``. By default as many as possible without taking any row twice.
     tokenizer : str or path, optional
-        With ``weight_by="tokens"``: tokenizer that counts the tokens of ``text``; see `add_token_count`. The output has no
+        With ``unit="tokens"``: tokenizer that counts the tokens of ``text``; see `add_token_count`. The output has no
         column of them.
     token_column : str, optional
-        With ``weight_by="tokens"``, instead of a tokenizer: column of whole numbers with the tokens of each row, such as
+        With ``unit="tokens"``, instead of a tokenizer: column of whole numbers with the tokens of each row, such as
         ``"token_count"`` from `add_token_count`; null counts as 0.
     text : str, default "text"
         The text column, for ``tokenizer``.
@@ -104,7 +104,7 @@ def blend(
     ParameterError
         If ``epochs`` or ``weights`` does not name exactly the tables, has a negative number, or lacks a value of
         ``source_column``; if both or neither are given; if a table with a positive share has no rows or no tokens; if
-        a number of tokens is negative; or if an argument does not fit ``weight_by``.
+        a number of tokens is negative; or if an argument does not fit ``unit``.
     SchemaError
         If the tables do not have the same columns and types, or if ``token_column`` does not hold whole numbers.
     ColumnError
@@ -149,8 +149,8 @@ def blend(
     >>> mixed = cdf.blend(docs, "mixed/", source_column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", weights={"web": 0.7, "wiki": 0.3})  # doctest: +SKIP
     >>> weights = {"web": 0.7, "wiki": 0.3}
-    >>> mixed = cdf.blend(tables, weights=weights, weight_by="tokens", tokenizer="tok.json", tokens=10**10)  # doctest: +SKIP
-    >>> mixed = cdf.blend(tables, "mixed/", weights=weights, weight_by="tokens", token_column="n_tokens")  # doctest: +SKIP
+    >>> mixed = cdf.blend(tables, weights=weights, unit="tokens", tokenizer="tok.json", tokens=10**10)  # doctest: +SKIP
+    >>> mixed = cdf.blend(tables, "mixed/", weights=weights, unit="tokens", token_column="n_tokens")  # doctest: +SKIP
     """
     require_seed("blend", seed)
     for called, given in (("epochs", epochs), ("weights", weights)):
@@ -158,11 +158,11 @@ def blend(
             raise ParameterError(
                 f"blend: {called}={given!r} must be a dict of names and numbers, such as {called}={{'web': 0.5, 'wiki': 3}}"
             )
-    choose("blend", "weight_by", weight_by, BlendUnit)
+    choose("blend", "unit", unit, BlendUnit)
     said = _require_numbers(epochs, weights)
-    _require_unit(weight_by, weights, {"rows": rows, "tokens": tokens}, tokenizer, token_column, revision)
+    _require_unit(unit, weights, {"rows": rows, "tokens": tokens}, tokenizer, token_column, revision)
     found = None if tokenizer is None else find_tokenizer("blend", tokenizer, revision)
-    shares = _shares(weights, weight_by, rows if weight_by == "rows" else tokens, found, token_column, text)
+    shares = _shares(weights, unit, rows if unit == "rows" else tokens, found, token_column, text)
     policies = Policies(on_existing, on_error, on_oom)
     if isinstance(tables, (list, tuple)):
         raise ParameterError(
@@ -253,7 +253,7 @@ def _require_unit(
             raise ParameterError(f"blend: {name}={value!r} must be a whole number of 1 or more")
         if value is not None and unit != name:
             raise ParameterError(
-                f"blend: {name}={value} counts {name}, but weight_by={unit!r}. Set weight_by={name!r}, or leave {name}= out"
+                f"blend: {name}={value} counts {name}, but unit={unit!r}. Set unit={name!r}, or leave {name}= out"
             )
         if value is not None and weights is None:
             raise ParameterError(
@@ -262,18 +262,18 @@ def _require_unit(
             )
     if unit == "tokens" and weights is None:
         raise ParameterError(
-            "blend: weight_by='tokens' needs weights=, the share of each table in the output. Set weights=, or leave "
-            "weight_by= out"
+            "blend: unit='tokens' needs weights=, the share of each table in the output. Set weights=, or leave "
+            "unit= out"
         )
     for name, given in of_tokens.items():
         if given is not None and unit != "tokens":
             raise ParameterError(
-                f"blend: {name}={given!r} needs weight_by='tokens', but weight_by={unit!r}. Set weight_by='tokens', or leave "
+                f"blend: {name}={given!r} needs unit='tokens', but unit={unit!r}. Set unit='tokens', or leave "
                 f"{name}= out"
             )
     if unit == "tokens" and sum(given is not None for given in of_tokens.values()) != 1:
         raise ParameterError(
-            "blend: weight_by='tokens' needs the number of tokens of each row. Set either tokenizer=, to count them, or "
+            "blend: unit='tokens' needs the number of tokens of each row. Set either tokenizer=, to count them, or "
             "token_column=, to a column that has them, such as that of add_token_count, but not both"
         )
     if revision is not None and tokenizer is None:

@@ -168,7 +168,7 @@ def sample_rows(
     fraction: float,
     *,
     seed: int = 0,
-    identity: IdentityKind = "address",
+    by: IdentityKind = "address",
     subset: str | Sequence[str] = "text",
 ) -> dd.DataFrame:
     """Keep a random sample of the rows; a larger sample contains a smaller one: for disjoint samples see `split_rows`.
@@ -182,12 +182,12 @@ def sample_rows(
         ``fraction * n`` are kept, plus or minus ``2 * sqrt(fraction * n)``.
     seed : int, default 0
         Another seed gives another, independent sample; it shares rows with the first one by chance.
-    identity : {"address", "content"}
+    by : {"address", "content"}
         What identifies a row, as in `add_ids`. ``"address"``: its position in the list of input files. ``"content"``:
         the hash of its text, so a document is sampled, or not, in any input alike; equal texts are kept or dropped
         together.
     subset : str or list of str
-        With ``identity="content"``: column or columns to hash.
+        With ``by="content"``: column or columns to hash.
 
     Returns
     -------
@@ -199,11 +199,11 @@ def sample_rows(
     ParameterError
         If ``fraction`` is not more than 0 and at most 1, or ``seed`` is not a 64-bit integer.
     ColumnError
-        If one of ``subset`` is missing, with ``identity="content"``.
+        If one of ``subset`` is missing, with ``by="content"``.
     UnsupportedBackendError
         If the blocks are cuDF blocks and more than one text column is hashed, or a column that is not text.
     SchemaError
-        If the index is not an integer index, with ``identity="address"``.
+        If the index is not an integer index, with ``by="address"``.
 
     See Also
     --------
@@ -234,15 +234,15 @@ def sample_rows(
     require_number("sample_rows", "fraction", fraction)
     if not 0 < fraction <= 1:
         raise ParameterError(f"sample_rows: fraction={fraction} must be more than 0 and at most 1")
-    columns = _identifying_columns(df, "sample_rows", identity, subset, seed)
+    columns = _identifying_columns(df, "sample_rows", by, subset, seed)
     kernel = BlockKernel(
         "sample_rows",
         sample_rows_block,
         {"fraction": float(fraction), "seed": seed, "columns": columns},
         price=Price(PEAK_FACTOR, device_peak_factor=PEAK_FACTOR + hashes_price(normalized=False)[0], is_measured=True),
-        uses_addresses=identity == "address",
+        uses_addresses=by == "address",
         row_share=float(fraction),
-        compiled=kernel_sets.CONTENT if identity == "content" else (),
+        compiled=kernel_sets.CONTENT if by == "content" else (),
     )
     return map_blocks(df, kernel, meta=df._meta)
 
@@ -265,7 +265,7 @@ def split_rows(
     parts: Mapping[str, float],
     *,
     seed: int = 0,
-    identity: IdentityKind = "content",
+    by: IdentityKind = "content",
     subset: str | Sequence[str] = "text",
     group_column: str | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
@@ -282,18 +282,18 @@ def split_rows(
         ``2 * sqrt(share * n)``.
     seed : int, default 0
         Another seed gives another, independent split.
-    identity : {"content", "address"}
+    by : {"content", "address"}
         What identifies a row, as in `add_ids`. ``"content"``: the hash of its text, so rows with equal texts are in one
         part, and a document is in the same part of any input. ``"address"``: its position in the list of input files.
     subset : str or list of str
-        With ``identity="content"``: column or columns to hash.
+        With ``by="content"``: column or columns to hash.
     group_column : str, optional
         Column whose equal values belong together, such as the domain of a page: all rows of a value are in one part.
-        Rows where it is null are identified with ``identity``.
+        Rows where it is null are identified with ``by``.
     groups : dask.dataframe.DataFrame or path, optional
         Groups that `find_near_duplicates` (or another ``find_`` operator) found in this table, or their folder: all rows
         of a group are in one part, so no text of the test set is nearly in the training set. Rows in no group are
-        identified with ``identity``.
+        identified with ``by``.
 
     Returns
     -------
@@ -309,11 +309,11 @@ def split_rows(
         If ``parts`` is empty, a share is not more than 0, the shares add up to more than 1, ``seed`` is not a 64-bit
         integer, or ``group_column`` and ``groups`` are both given.
     ColumnError
-        If ``group_column`` or, with ``identity="content"``, one of ``subset`` is missing.
+        If ``group_column`` or, with ``by="content"``, one of ``subset`` is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks, and more than one column is hashed, a column that is not text, or with ``groups``.
     SchemaError
-        If the index is not an integer index, with ``identity="address"``.
+        If the index is not an integer index, with ``by="address"``.
     OperatorError
         When computing, if ``groups`` were found in other files.
     InputChangedError
@@ -332,7 +332,7 @@ def split_rows(
     A row is in a part if a hash of its identity and the seed, as a number from 0 to 1, is in the part's interval: with
     ``{"train": 0.9, "test": 0.1}`` from 0 to 0.9, or from 0.9 to 1. Blocks, workers and earlier drops make no difference.
     Steps before the split run once if the parts are written together, with `write_many`. The first part has the rows of
-    `sample_rows` with its share, ``seed`` and ``identity``.
+    `sample_rows` with its share, ``seed`` and ``by``.
 
     Examples
     --------
@@ -346,7 +346,7 @@ def split_rows(
     operator = "split_rows"
     require_table(df, operator)
     bounds = _bounds(operator, parts)
-    columns = _identifying_columns(df, operator, identity, subset, seed)
+    columns = _identifying_columns(df, operator, by, subset, seed)
     if group_column is not None:
         require_columns(df, operator, group_column)
         require_device_text(operator, df._meta, (group_column,))
@@ -374,8 +374,8 @@ def split_rows(
                     held_bytes=0 if lookup is None else lookup.held_bytes,
                     shared={} if lookup is None else {f"groups {lookup.digest}": lookup.held_bytes},
                 ),
-                uses_addresses=identity == "address" or lookup is not None,
-                compiled=kernel_sets.CONTENT if identity == "content" or group_column is not None else (),
+                uses_addresses=by == "address" or lookup is not None,
+                compiled=kernel_sets.CONTENT if by == "content" or group_column is not None else (),
                 row_share=float(share),
             ),
             meta=df._meta,
@@ -447,22 +447,22 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
 
 
 def _identifying_columns(
-    df: Any, operator: str, identity: IdentityKind, subset: str | Sequence[str], seed: int
+    df: Any, operator: str, by: IdentityKind, subset: str | Sequence[str], seed: int
 ) -> tuple[str, ...]:
     """Return the columns that identify a row, none for its address, after checks of the caller's arguments."""
-    choose(operator, "identity", identity, IdentityKind)
+    choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"{operator}: seed={seed!r} is not a 64-bit integer. Use a whole number such as 0")
     backend_of(df._meta)  # an error unless it is pandas or cuDF
-    if identity == "content":
+    if by == "content":
         columns = strings_of(operator, "subset", subset)
         require_columns(df, operator, *columns)
         require_device_text(operator, df._meta, columns)
         return columns
     if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
         raise SchemaError(
-            f"{operator} with identity='address' needs the index of whole numbers that readers create, but this table's index "
-            f"has the type {df._meta.index.dtype}. Use identity='content', or remove the step that changes the index"
+            f"{operator} with by='address' needs the index of whole numbers that readers create, but this table's index "
+            f"has the type {df._meta.index.dtype}. Use by='content', or remove the step that changes the index"
         )
     return ()
 

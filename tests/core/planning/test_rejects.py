@@ -148,10 +148,10 @@ def test_a_filter_whose_column_is_named_like_an_attribute_of_dask_is_said_too(tm
 @pytest.mark.parametrize("by", ["address", "content"])
 def test_rows_that_are_not_sampled_have_a_number_that_is_not_below_the_fraction(tmp_path, by):
     docs = write_files(tmp_path / "in", [f"text {number}" for number in range(200)], 3)
-    gone = rejects_of(docs.curate.sample_rows(0.25, identity=by), tmp_path)
+    gone = rejects_of(docs.curate.sample_rows(0.25, by=by), tmp_path)
     assert gone["reject_value"].between(0.25, 1).all()
     assert set(gone["reject_threshold"]) == {0.25}
-    more = rejects_of(docs.curate.sample_rows(0.5, identity=by), tmp_path / "more")
+    more = rejects_of(docs.curate.sample_rows(0.5, by=by), tmp_path / "more")
     assert more["id"].tolist() == gone.loc[gone["reject_value"] >= 0.5, "id"].tolist()
 
 

@@ -68,7 +68,7 @@ def test_a_tokenizer_gives_the_rows_of_a_column_and_counts_each_text_once(
 ):
     tables = tables_of(inputs)
     column = {name: df.pipe(cdf.add_token_count, made) for name, df in tables.items()}
-    how = {"weights": WEIGHTS, "weight_by": "tokens", "tokens": tokens, "seed": 5}
+    how = {"weights": WEIGHTS, "unit": "tokens", "tokens": tokens, "seed": 5}
     expected = cdf.blend(column, tmp_path / "column", token_column="token_count", **how).compute()
     counted = []
     count = LoadedTokenizer.count
@@ -92,7 +92,7 @@ def test_a_tokenizer_gives_the_rows_of_a_column_and_counts_each_text_once(
 
 
 def test_kinds_of_one_table_and_shares_that_were_lost_in_a_crash(cluster, made, inputs, tmp_path, monkeypatch):
-    docs, how = tables_of(inputs)["code"], {"source_column": "kind", "weights": {"a": 1, "b": 1}, "weight_by": "tokens"}
+    docs, how = tables_of(inputs)["code"], {"source_column": "kind", "weights": {"a": 1, "b": 1}, "unit": "tokens"}
     expected = cdf.blend(
         docs.pipe(cdf.add_token_count, made), tmp_path / "column", token_column="token_count", **how
     ).compute()
@@ -111,7 +111,7 @@ def test_kinds_of_one_table_and_shares_that_were_lost_in_a_crash(cluster, made, 
 
 def test_another_tokenizer_or_text_column_is_another_blend(cluster, made, inputs, tmp_path):
     tiny(tmp_path / "other", vocabulary=300)
-    how = {"weights": WEIGHTS, "weight_by": "tokens"}
+    how = {"weights": WEIGHTS, "unit": "tokens"}
     cdf.blend(tables_of(inputs), tmp_path / "out", tokenizer=made, **how)
     with pytest.raises(errors.ResumeError, match="tokenizer"):
         cdf.blend(tables_of(inputs), tmp_path / "out", tokenizer=tmp_path / "other", **how)
@@ -121,7 +121,7 @@ def test_another_tokenizer_or_text_column_is_another_blend(cluster, made, inputs
 
 def test_the_plan_has_the_pass_that_counts_with_its_memory(cluster, made, inputs, tmp_path):
     by_rows = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS)
-    plan = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS, weight_by="tokens", tokenizer=made)
+    plan = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS, unit="tokens", tokenizer=made)
     assert plan.projected_bytes > by_rows.projected_bytes
     said = dict(plan.remarks)["shares"]
     peak = show_size(plan.projected_bytes)
@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_refused_before_the_folder_is_emptied(made, inputs,
                 tables_of(inputs),
                 tmp_path / "out",
                 weights=WEIGHTS,
-                weight_by="tokens",
+                unit="tokens",
                 tokenizer=made,
                 on_existing="overwrite",
             )
@@ -172,7 +172,7 @@ def test_what_cannot_be_counted_is_refused(cluster, made, inputs, tmp_path, erro
     if how.pop("empty", False):
         tables["web"] = tables["web"].assign(kind="")
         tables["code"] = tables["code"].assign(kind="")
-    given = {"weights": WEIGHTS, "weight_by": "tokens", "tokenizer": made, **how}
+    given = {"weights": WEIGHTS, "unit": "tokens", "tokenizer": made, **how}
     with pytest.raises(error, match=said):
         cdf.blend(tables, tmp_path / "out", **given)
 
