@@ -34,14 +34,22 @@ class Launches:
 
     def __init__(self):
         self.rows = []
-        self._one_by_one = tables.one_by_one
+        self._one_by_one, self._count_grams = tables.one_by_one, measured.count_grams_into
 
     def __enter__(self):
-        tables.one_by_one = self._counted
+        measured.count_grams_into = self._watched
         return self
 
     def __exit__(self, *exc):
-        tables.one_by_one = self._one_by_one
+        measured.count_grams_into = self._count_grams
+
+    def _watched(self, *arguments):
+        """Watch the launches of n-grams only: other counts are launched by the same module."""
+        tables.one_by_one = self._counted
+        try:
+            self._count_grams(*arguments)
+        finally:
+            tables.one_by_one = self._one_by_one
 
     def _counted(self, rows, most_threads):
         self.rows.append(rows)
