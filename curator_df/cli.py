@@ -30,8 +30,9 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.arguments import absolute
-from curator_df.cluster.beside_start import beside_start, bytes_of_files, started_with
+from curator_df.cluster.beside_start import beside_start, started_with
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, RecipeError, exit_code
+from curator_df.memory.small_input import bytes_of_files
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.recipes.commands import recipe_app
 from curator_df.standard_streams import watch_standard_streams
@@ -340,13 +341,12 @@ def run(
     plain = {name: plain_value(path, f"--{name} {path}") for name, path in paths.items() if path is not None}
     sizes = [f"{name}={value}" for name, value in (("memory", memory), ("cpus", cpus)) if value is not None]
     loaded = read_recipe(recipe, plain | typed_settings([*sizes, *(settings or ())]))
-    existing: Any = "resume" if resume else on_existing
     if explain:
-        _show(loaded.explain(on_existing=existing), as_json)
+        _show(loaded.explain(on_existing="resume" if resume else on_existing), as_json)  # type: ignore[arg-type]
         return
     with loaded.cluster() as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
-        result = loaded.run(on_existing=existing)
+        result = loaded.run(on_existing="resume" if resume else on_existing)  # type: ignore[arg-type]
     _show(getattr(result, "receipt", result), as_json)
 
 
@@ -471,8 +471,8 @@ def _console(*, stderr: bool = False) -> Console:
 def _started(memory: str | None, cpus: int | None, source: str, chain: Callable[[], Any], *, is_usual: bool) -> Any:
     """Return a context with a cluster and a table, which is made while workers start, or before if it may be a mistake."""
     is_first = not (is_usual and os.path.exists(source))
-    start, size = partial(cdf.start_cluster, memory=memory, cpus=cpus), bytes_of_files(source)
-    return started_with(start, chain, is_first=is_first, input_bytes=size)
+    start = partial(cdf.start_cluster, memory=memory, cpus=cpus)
+    return started_with(start, chain, is_first=is_first, input_bytes=bytes_of_files(source))
 
 
 @contextmanager

@@ -131,8 +131,7 @@ def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
 def test_explain_runs_nothing(corpus, tmp_path):
     code, output = answer("explain", corpus, "--memory", "500MB")
     assert code == 0, output
-    assert "keep_profile: 2.2 x block (measured)" in output
-    assert "of this process" in output  # as `curate` would start for a small input
+    assert "keep_profile: 2.2 x block (measured)" in output and "of this process" in output  # as `curate` would start
     options = ("--words", "whitespace", "--partition-on", "text", "--format", "jsonl")
     options += ("--rejects", tmp_path / "rejects")
     code, output = answer("explain", corpus, "--memory", "500MB", *options)

@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from curator_df.memory.budget import small_input
+from curator_df.memory.small_input import SMALL_INPUT_BYTES, small_input
 
-SMALL_INPUT_BYTES = 32_000_000
-"""Size of an input, on disk, up to which a command starts no worker processes: they would take longer to start than to work.
-
-Measured on two cores: the demo, 20 MB of text, takes 3.1 s of CPU in threads of this process, and 4.4 s with one worker.
-"""
 _call: ContextVar[_Once | None] = ContextVar("beside_start", default=None)
 
 
@@ -66,16 +60,6 @@ def beside_start(call: Callable[[], Any], *, input_bytes: int | None = None) -> 
     finally:
         small_input.reset(is_small)
         _call.reset(token)
-
-
-def bytes_of_files(source: str) -> int | None:
-    """Return the size of a local file, or of all files in a local folder; None for anything else."""
-    if os.path.isfile(source):
-        return os.path.getsize(source)
-    if not os.path.isdir(source):
-        return None
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
-    return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
 
 def make_beside_start() -> None:

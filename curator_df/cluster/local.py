@@ -91,12 +91,12 @@ from curator_df.memory.budget import (
     Layout,
     choose_layout,
     parse_memory,
-    small_input,
     worker_rss_bytes,
 )
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.peak import children_bytes
 from curator_df.memory.sizes import read_size, show_size, show_sizes
+from curator_df.memory.small_input import small_input
 from curator_df.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.suggestions import suggests_names

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import importlib.util
 import math
-from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -62,9 +61,6 @@ MOST_CPUS = 65_536
 """Maximum number of threads: more than any machine has."""
 MACHINE_FRACTION = 0.6
 """Fraction of the machine's (or cgroup's) memory that ``memory=None`` uses."""
-
-small_input: ContextVar[bool] = ContextVar("small_input", default=False)
-"""Whether what is planned or started now is for a small input alone, see `choose_layout`."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
-from curator_df.memory.budget import Layout, choose_layout, parse_memory, small_input
+from curator_df.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.memory.sizes import show_duration, show_size
+from curator_df.memory.small_input import small_input
 
 RUNS = (
     "write_parquet",

@@ -6,13 +6,12 @@ from contextlib import nullcontext
 import pytest
 
 from curator_df.cluster.beside_start import (
-    SMALL_INPUT_BYTES,
     beside_start,
-    bytes_of_files,
     make_beside_start,
     started_with,
 )
-from curator_df.memory.budget import choose_layout, small_input
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.small_input import SMALL_INPUT_BYTES, bytes_of_files, small_input
 
 pytestmark = pytest.mark.quick
 

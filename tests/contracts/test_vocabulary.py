@@ -312,7 +312,7 @@ VOCABULARY = {
     "top": Word("number of the best entries that are listed", "entries", "int"),
     "trust_remote_code": Word("whether a model's own code may run", "", "bool"),
     "unescape_html": Word("whether HTML entities are decoded", "", "Literal['auto'] | bool"),
-    "unit": Word("unit that is looked at or counted", "", "Unit | PartKind | BlendUnit"),
+    "unit": Word("size of the pieces in which the work is done", "", "Unit | PartKind | BlendUnit"),
     "url": Word("column of URLs", "", "str"),
     "use_64_bit_hash": Word("whether hashes have 64 bits", "", "bool"),
     "value": Word("value that was measured", "", "float"),
