@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from contextvars import ContextVar
 
 SMALL_INPUT_BYTES = 32_000_000
@@ -16,10 +17,21 @@ small_input: ContextVar[bool] = ContextVar("small_input", default=False)
 
 
 def bytes_of_files(source: str) -> int | None:
-    """Return the size of a local file, or of all files in a local folder; None for anything else."""
+    """Return the size of a local file, or of all files in a local folder; None for anything else, or with linked folders.
+
+    Files are counted until they are not small in total: a folder may have millions of them.
+    """
     if os.path.isfile(source):
         return os.path.getsize(source)
     if not os.path.isdir(source):
         return None
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
-    return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    total = 0
+    for folder, inner, names in os.walk(source):
+        if any(os.path.islink(os.path.join(folder, name)) for name in inner):  # readers follow these links
+            return None
+        for path in (os.path.join(folder, name) for name in names):
+            with suppress(OSError):  # deleted meanwhile, or a link that leads nowhere: the reader reports it
+                total += os.path.getsize(path)
+            if total > SMALL_INPUT_BYTES:
+                return total
+    return total

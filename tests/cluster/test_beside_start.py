@@ -74,6 +74,18 @@ def test_the_size_of_an_input_is_that_of_its_local_files(tmp_path):
     assert bytes_of_files(str(tmp_path / "parts")) == 340
     assert bytes_of_files(str(tmp_path / "parts" / "one.jsonl")) == 300
     assert bytes_of_files(str(tmp_path / "parts" / "*.jsonl")) is bytes_of_files("s3://bucket/parts") is None
+    (tmp_path / "parts" / "nowhere.jsonl").symlink_to(tmp_path / "missing")
+    (tmp_path / "parts" / "itself.jsonl").symlink_to("itself.jsonl")
+    assert bytes_of_files(str(tmp_path / "parts")) == 340
+    (tmp_path / "parts" / "linked").symlink_to(tmp_path)  # readers follow it
+    assert bytes_of_files(str(tmp_path / "parts")) is None
+
+
+def test_the_files_of_a_large_input_are_not_all_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("curator_df.memory.small_input.SMALL_INPUT_BYTES", 10)
+    for number in range(9):
+        (tmp_path / f"{number}.jsonl").write_bytes(b"x" * 6)
+    assert bytes_of_files(str(tmp_path)) == 12
 
 
 @pytest.mark.parametrize(
