@@ -248,8 +248,12 @@ def choose_layout(
     cpus = usable_cpus() if cpus is None else cpus
     require_cpus(cpus)
     there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
-    if has_small_input and (work_bytes := there.work_bytes(0)) // cpus >= MIN_THREAD_BYTES:
-        return there.layout(0, cpus, cpus, "worker processes would take longer to start than the small input takes")
+    if has_small_input and there.work_bytes(0) // cpus >= MIN_THREAD_BYTES:
+        small = there.layout(0, cpus, cpus, "worker processes would take longer to start than the small input takes")
+        # A worker process of a small budget has fewer threads than CPUs, so each may have more memory.
+        usual = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held_bytes, baseline=baseline)
+        if small.thread_bytes >= usual.thread_bytes:
+            return small
     for workers in _divisors(cpus):
         work_bytes = there.work_bytes(workers)
         if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:

@@ -109,3 +109,11 @@ def test_a_small_input_is_worked_on_in_threads_with_more_memory_than_worker_proc
 def test_a_small_input_does_not_need_more_memory():
     few = {"cpus": 8, "has_small_input": True}
     assert choose_layout(410_000_000, **few) == choose_layout(410_000_000, cpus=8)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3, 4, 8, 16])
+def test_no_task_of_a_small_input_has_less_memory(cpus):
+    for allowed_bytes in range(410_000_000, 1_400_000_000, 10_000_000):
+        small, usual = (choose_layout(allowed_bytes, cpus=cpus, has_small_input=few) for few in (True, False))
+        assert small.thread_bytes >= usual.thread_bytes
+        assert small.exclusive_bytes >= usual.exclusive_bytes
