@@ -150,14 +150,16 @@ class _Lines:
     def __enter__(self) -> Self:
         self._ends.enter_context(_instead(self))
         if sys.stderr is not None:  # closed, as by 2>&-
-            self._writer.start()
+            # Work does not fail for its progress: a process without memory or threads has no lines.
+            with contextlib.suppress(RuntimeError, MemoryError):
+                self._writer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._writer.ident is not None:
-            self._writer.join(timeout=JOIN_SECONDS)
-        self._ends.close()
+        with self._ends:  # closed also if Ctrl-C ends the wait
+            if self._writer.is_alive():
+                self._writer.join(timeout=JOIN_SECONDS)
 
     def show(self, done: int, total: int, text: str = "", title: str | None = None) -> None:
         """Remember how far the work is, for the next line; the time is that since the work got this title."""

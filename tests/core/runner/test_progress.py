@@ -113,6 +113,28 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(log):
     assert stream.getvalue() == ""
 
 
+def test_work_goes_on_without_lines_where_no_thread_can_start(log, monkeypatch):
+    def full(thread):
+        raise RuntimeError("can't start new thread")
+
+    stream = log(Log())
+    monkeypatch.setattr(threading.Thread, "start", full)
+    with progress_lines("preparing"), progress_bar("curating", 9) as show:
+        show(1, "")
+    assert stream.getvalue() == ""
+
+
+def test_outer_lines_go_on_after_an_interrupt_at_the_end_of_inner_ones(log, monkeypatch):
+    def interrupted(thread, timeout=None):
+        raise KeyboardInterrupt
+
+    stream = log(Log())
+    with progress_lines("preparing"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), progress_lines("listing"):
+            patch.setattr(threading.Thread, "join", interrupted)
+        assert line_of(stream, "preparing") == "preparing: after 62.0 s"
+
+
 def test_passes_without_a_terminal_have_lines_with_their_names(log):
     stream = log(Log())
     with passes_bar() as show:
