@@ -51,7 +51,9 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     if folder := os.environ.get(notebook_pages.VARIABLE):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook, Path(folder, path.name))
+        unfinished = Path(folder, f".{path.name}")
+        nbformat.write(notebook, unfinished)
+        unfinished.rename(Path(folder, path.name))  # whole as soon as it is there: pages may wait for it
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("rows dropped" in str(output) or "rows_dropped" in str(output) for output in shown)
 

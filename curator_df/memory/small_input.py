@@ -8,21 +8,25 @@ from contextlib import suppress
 from contextvars import ContextVar
 
 SMALL_INPUT_BYTES = 32_000_000
-"""Size of an input, on disk, up to which a command starts no worker processes: they would take longer to start than to work.
+"""Size of an input, as text, up to which a command starts no worker processes: they would take longer to start than to work.
 
 Measured on two cores: the demo, 20 MB of text, takes 3.1 s of CPU in threads of this process, and 4.4 s with one worker.
 """
+COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+"""Endings of compressed files."""
+COMPRESSED_SHARE = 4
+"""Bytes of text that stand for a byte of a compressed file."""
 small_input: ContextVar[bool] = ContextVar("small_input", default=False)
 """Whether what is planned or started now is for a small input alone, see `memory.budget.choose_layout`."""
 
 
 def bytes_of_files(source: str) -> int | None:
-    """Return the size of a local file, or of all files in a local folder; None for anything else, or with linked folders.
+    """Return about the bytes of text in a local file or folder; None for anything else, or with linked folders.
 
     Files are counted until they are not small in total: a folder may have millions of them.
     """
     if os.path.isfile(source):
-        return os.path.getsize(source)
+        return _weighed_bytes(source)
     if not os.path.isdir(source):
         return None
     total = 0
@@ -31,7 +35,11 @@ def bytes_of_files(source: str) -> int | None:
             return None
         for path in (os.path.join(folder, name) for name in names):
             with suppress(OSError):  # deleted meanwhile, or a link that leads nowhere: the reader reports it
-                total += os.path.getsize(path)
+                total += _weighed_bytes(path)
             if total > SMALL_INPUT_BYTES:
                 return total
     return total
+
+
+def _weighed_bytes(path: str) -> int:
+    return os.path.getsize(path) * (COMPRESSED_SHARE if path.endswith(COMPRESSED) else 1)

@@ -73,6 +73,8 @@ def test_the_size_of_an_input_is_that_of_its_local_files(tmp_path):
     (tmp_path / "parts" / "later" / "two.jsonl").write_bytes(b"x" * 40)
     assert bytes_of_files(str(tmp_path / "parts")) == 340
     assert bytes_of_files(str(tmp_path / "parts" / "one.jsonl")) == 300
+    (tmp_path / "one.jsonl.gz").write_bytes(b"x" * 100)
+    assert bytes_of_files(str(tmp_path / "one.jsonl.gz")) == 400
     assert bytes_of_files(str(tmp_path / "parts" / "*.jsonl")) is bytes_of_files("s3://bucket/parts") is None
     (tmp_path / "parts" / "nowhere.jsonl").symlink_to(tmp_path / "missing")
     (tmp_path / "parts" / "itself.jsonl").symlink_to("itself.jsonl")

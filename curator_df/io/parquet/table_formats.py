@@ -275,6 +275,8 @@ def read_iceberg(
         scan = found.scan(snapshot_id=snapshot)
         tasks, schema = list(scan.plan_files()), scan.projection()
         types = {field.name: field.type for field in arrow.schema_to_pyarrow(schema)}
+    except (MemoryError, ImportError):
+        raise
     except (
         Exception
     ) as exc:  # pyiceberg lets pass what its parsers raise about damaged files: EOFError, IndexError, ...

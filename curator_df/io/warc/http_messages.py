@@ -52,9 +52,20 @@ _NEXT_HEADER = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 """Whole header of another message after one that may have a body: its status and fields, and nothing else."""
+_STATUS_LINES = {f"{code.value} {code.phrase}" for code in HTTPStatus} | {
+    "413 Request Entity Too Large",
+    "413 Content Too Large",
+    "414 Request-URI Too Long",
+    "414 URI Too Long",
+    "416 Requested Range Not Satisfiable",
+    "416 Range Not Satisfiable",
+    "422 Unprocessable Entity",
+    "422 Unprocessable Content",
+}
+"""Codes with their standard phrases: those of Python, and the old and new ones of the codes whose phrase Python 3.13 changed."""
 _NEXT_STATUS = re.compile(
     rb"[\r\n]*(?=(?:HTTP/[0-9.]+)[ \t](?:%b)%b{2}[^\r\n])"
-    % (b"|".join(b"%d %b" % (code, re.escape(code.phrase.encode())) for code in HTTPStatus), _LINE_END),
+    % (b"|".join(re.escape(line.encode()) for line in sorted(_STATUS_LINES)), _LINE_END),
     re.IGNORECASE,
 )
 """Header of such a message without fields: a status with its standard phrase, and something after it."""
