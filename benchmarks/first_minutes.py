@@ -29,12 +29,12 @@ from curator_df.kernels.compiling.kernel_sets import (
     METRICS,
     OPERATORS,
     UNICODE,
-    WORDS,
 )
+from curator_df.kernels.metrics.counts import WORDS
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.ops.filters.rules import Profile
 
-DEMO = (*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS)
+DEMO = (*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS.kernels)
 FINEWEB = kernel_sets.near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
 WHOLE = (METRICS, OPERATORS["drop_near_duplicates"])
 """Kernels of operators that no single call needs together: profiles and schemes are measured instead."""
