@@ -21,7 +21,7 @@ MOST_SUGGESTED = 3
 """Names that are suggested at most, where several are equally similar."""
 OTHERS = {
     "add_id": ("add_ids",),
-    "batch_size": ("model_inference_batch_size", "model"),
+    "batch_size": ("model_inference_batch_size",),
     "by": ("importance", "partition_on"),
     "client": ("connect", "start_cluster"),
     "column": ("text", "subset", "partition_on", "source_column"),
@@ -110,31 +110,46 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     " Did you mean 'fineweb'?"
     >>> did_you_mean("gofer", ["c4", "dolma_gopher_v1", "dolma_gopher_v2"])
     " Did you mean 'dolma_gopher_v1' or 'dolma_gopher_v2'?"
-    >>> did_you_mean("merge", ["join", "concat"])
-    " Did you mean 'join'?"
     >>> did_you_mean("x", ["nemo"])
     ''
     """
     by_lower_case = {one.lower(): one for one in names}
     letters = sorted(name.lower())
-    close = [one for one in OTHERS.get(name.lower(), ()) if one in by_lower_case][:MOST_SUGGESTED]
-    close = close or [one for one in by_lower_case if sorted(one) == letters][:1]  # two letters are swapped
+    close = [one for one in by_lower_case if sorted(one) == letters][:1]  # two letters are swapped
     close = close or difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=SURE)
     if not close:
         scores = {one: _likeness(name.lower(), one) for one in by_lower_case}
         best = max(scores.values(), default=0.0)
         close = [one for one, score in scores.items() if score == best >= SIMILAR][:MOST_SUGGESTED]
     close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one][:1]
-    quoted = [repr(by_lower_case[one]) for one in close]
+    return _question([by_lower_case[one] for one in close])
+
+
+def name_of_ours(name: str, names: Iterable[str]) -> str:
+    """Return what `did_you_mean` does for names of functions or of parameters, which other tools may call otherwise.
+
+    Examples
+    --------
+    >>> name_of_ours("merge", ["join", "concat"]), name_of_ours("concta", ["join", "concat"])
+    (" Did you mean 'join'?", " Did you mean 'concat'?")
+    """
+    names = list(names)
+    in_other_case = name.lower() in {one.lower() for one in names}
+    known = [] if in_other_case else [one for one in OTHERS.get(name.lower(), ()) if one in names]
+    return _question(known[:MOST_SUGGESTED]) or did_you_mean(name, names)
+
+
+def _question(names: list[str]) -> str:
+    quoted = list(map(repr, names))
     shown = ", ".join(quoted[:-1]) + (" or " if len(quoted) > 1 else "") + "".join(quoted[-1:])
-    return f" Did you mean {shown}?" if close else ""
+    return f" Did you mean {shown}?" if names else ""
 
 
 def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
     """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
 
     def refuse(name: str) -> Any:
-        hint = "" if name.startswith("_") else did_you_mean(name, names)  # what programs ask every object for
+        hint = "" if name.startswith("_") else name_of_ours(name, names)  # what programs ask every object for
         raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
 
     return refuse
@@ -161,7 +176,7 @@ def suggests_names(kind: Kind) -> Kind:
     @functools.wraps(make)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if not takes_any and (unknown := [name for name in kwargs if name not in names]):
-            hint = did_you_mean(unknown[0], names) or f" Its parameters are: {', '.join(names)}"
+            hint = name_of_ours(unknown[0], names) or f" Its parameters are: {', '.join(names)}"
             raise TypeError(f"{kind.__name__} has no parameter {unknown[0]!r}.{hint}")
         make(self, *args, **kwargs)
 

@@ -13,7 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.calls import NOT_NEEDED
 from curator_df.errors import CuratorError
-from curator_df.suggestions import OTHERS, did_you_mean, suggests_names
+from curator_df.suggestions import OTHERS, did_you_mean, name_of_ours, suggests_names
 
 CLASSES = [kind for name in cdf.__all__ if inspect.isclass(kind := getattr(cdf, name))]
 
@@ -104,8 +104,14 @@ def test_a_misspelled_value_suggests_the_right_one(call, meant):
         (lambda df: cdf.read_csv("a.csv", sep=";"), "Did you mean 'delimiter'?"),
         (
             lambda df: cdf.write_parquet(df, "out", index=False),
-            "The index is never written. Leave it out, or add an ID",
+            "Readers create an index, and it is never written. Leave it out, or add an ID",
         ),
+        (
+            lambda df: cdf.add_embedding(df, "a", batch_size=8),
+            "model_inference_batch_size= is a setting of a Model, which model= takes; see help(curator_df.Model)",
+        ),
+        (lambda df: cdf.model("a", batch_size=8), "Did you mean 'model_inference_batch_size'?"),
+        (lambda df: cdf.drop_exact_duplicates(df, id="a"), "It is a setting of an Index, which index= takes"),
         (
             lambda df: cdf.read_jsonl("a.jsonl", nrows=5),
             "To look at some rows, use preview(df, rows=1000) or df.head()",
@@ -130,11 +136,44 @@ def test_every_answer_is_a_name_of_ours_and_every_question_is_not():
     assert not {*NOT_NEEDED} & {*OTHERS}
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda df: cdf.read_parquet("a", lines=True),
+            "has no parameter 'lines'. JSON Lines files, with one row on each",
+        ),
+        (
+            lambda df: cdf.write_parquet(df, "a", orient="records"),
+            "has no parameter 'orient'. JSON files have one row on",
+        ),
+        (lambda df: cdf.read_parquet("a", index="id"), "has no parameter 'index'. Readers create an index, and"),
+    ],
+)
+def test_what_is_not_needed_is_said_of_every_function(call, said):
+    with pytest.raises(TypeError, match=re.escape(said)):
+        call(None)
+
+
+def test_names_of_columns_and_values_are_compared_with_no_words_of_other_tools():
+    df = dd.from_pandas(pd.DataFrame({"a": ["a"], "subset": ["a"], "rows": [1]}), npartitions=1)
+    with pytest.raises(CuratorError, match=r"the table has: 'a', 'subset', 'rows'$"):
+        cdf.keep_where(df, "n > 1")
+    with pytest.raises(CuratorError, match="'text'") as caught:
+        cdf.keep_language(df, "en")
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_the_same_name_in_other_case_comes_before_names_of_other_tools():
+    assert name_of_ours("Text", ["subset", "text"]) == " Did you mean 'text'?"
+    assert name_of_ours("Join", ["how", "join"]) == " Did you mean 'join'?"
+
+
 def test_nothing_is_suggested_for_what_is_not_similar():
     assert did_you_mean("zebra", ["first", "last"]) == ""
 
 
 def test_private_names_that_programs_look_for_are_compared_with_no_other(monkeypatch):
     """Notebooks and test runners ask every object for some, and comparing one with all public names takes milliseconds."""
-    monkeypatch.setattr("curator_df.suggestions.did_you_mean", lambda name, names: pytest.fail(f"{name} was compared"))
+    monkeypatch.setattr("curator_df.suggestions.name_of_ours", lambda name, names: pytest.fail(f"{name} was compared"))
     assert not any(hasattr(module, "_mock_name") for module in (cdf, cdf.profiles, cdf.minhash))

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from curator_df.core.recorded_calls import calling, keep
-from curator_df.suggestions import did_you_mean
+from curator_df.suggestions import OTHERS, name_of_ours
 
 TABLE = "df"
 """Name of the first parameter of functions that take a table."""
@@ -19,10 +19,10 @@ NOT_NEEDED = {
     "char_ngrams": "N-grams are set by scheme=; see help(curator_df.Scheme)",
     "chunksize": "Tables are read and written in blocks that fit memory=; blocksize= of a reader sets their size",
     "engine": "There is one engine, pyarrow. Leave it out",
-    "index": "The index is never written. Leave it out, or add an ID column with add_ids()",
-    "lines": "Each row is one line of JSON. Leave it out",
+    "index": "Readers create an index, and it is never written. Leave it out, or add an ID column with add_ids()",
+    "lines": "JSON Lines files, with one row on each line, have functions of their own. Leave it out",
     "nrows": "To look at some rows, use preview(df, rows=1000) or df.head()",
-    "orient": "Each row is one line of JSON. Leave it out",
+    "orient": "JSON files have one row on each line. Leave it out",
     "row_group_size": "curator_df chooses the size of row groups. Leave it out",
     "write_index": "The index is never written. Leave it out, or add an ID column with add_ids()",
 }
@@ -148,21 +148,27 @@ def unknown_keyword(function: Callable[..., Any], name: str) -> str:
     hints = get_type_hints(function)
     parameters = inspect.signature(function).parameters
     chosen = [parameter for parameter in parameters if name in choices(hints.get(parameter))]
+    sole = OTHERS.get(name.lower(), ())
+    ours = [name, *(sole if len(sole) == 1 else ())]
     settings = [
-        (parameter, str(kind.__name__))
+        (parameter, str(kind.__name__), each.name)
         for parameter in parameters
         for kind in get_args(hints.get(parameter))
-        if isinstance(kind, type) and is_dataclass(kind) and name in {each.name for each in fields(kind)}
+        if isinstance(kind, type) and is_dataclass(kind) and parameters.keys().isdisjoint(ours)
+        for each in fields(kind)
+        if each.name in ours
     ]
     if chosen:
         hint = f" Did you mean {chosen[0]}={name!r}?"
     elif settings:
-        parameter, kind = settings[-1]  # the type that is made for settings stands last
-        hint = f" It is a setting of a {kind}, which {parameter}= takes; see help(curator_df.{kind})"
+        parameter, kind, setting = settings[-1]  # the type that is made for settings stands last
+        said = "It" if setting == name else f"{setting}="
+        article = "an" if kind[0] in "AEIOU" else "a"
+        hint = f" {said} is a setting of {article} {kind}, which {parameter}= takes; see help(curator_df.{kind})"
     elif name in NOT_NEEDED:
         hint = f" {NOT_NEEDED[name]}"
     else:
-        hint = did_you_mean(name, parameters) or f" Its parameters are: {', '.join(parameters)}"
+        hint = name_of_ours(name, parameters) or f" Its parameters are: {', '.join(parameters)}"
     return f"{function.__name__} has no parameter {name!r}.{hint}"
 
 

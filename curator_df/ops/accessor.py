@@ -12,7 +12,7 @@ from typing import Any
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from curator_df.core.calls import too_many
-from curator_df.suggestions import did_you_mean
+from curator_df.suggestions import name_of_ours
 
 NEARLY = 0.9
 """Similarity of a name to that of an operator from which on a table's missing attribute is taken for it."""
@@ -101,7 +101,7 @@ def _refuse_name(self: Any, name: str) -> Any:
     """Raise `AttributeError` with the operator whose name is most similar."""
     operators = [one for one in dir(type(self)) if not one.startswith("_")]
     raise AttributeError(
-        f"df.curate has no operator {name!r}.{did_you_mean(name, operators) or ' dir(df.curate) lists the operators'}",
+        f"df.curate has no operator {name!r}.{name_of_ours(name, operators) or ' dir(df.curate) lists the operators'}",
         name=name,
         obj=self,
     )

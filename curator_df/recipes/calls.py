@@ -37,7 +37,7 @@ from curator_df.recipes.parameter_types import (
     said_of,
 )
 from curator_df.recipes.yaml_values import Value
-from curator_df.suggestions import did_you_mean
+from curator_df.suggestions import name_of_ours
 
 LONGEST_WORDS = 80
 """Characters of the description of a type in an error about missing parameters."""
@@ -152,7 +152,7 @@ def _no_such(name: str, what: str, functions: Mapping[str, Any]) -> str:
         )
     if name in _public():
         return f"found {name!r}, but this function is not {what}"
-    return f"found {name!r}, but there is no such name for {what}.{did_you_mean(name, functions) or _listed(functions)}"
+    return f"found {name!r}, but there is no such name for {what}.{name_of_ours(name, functions) or _listed(functions)}"
 
 
 def _listed(functions: Mapping[str, Any]) -> str:
@@ -184,7 +184,7 @@ class Arguments:
             line = Value(None, options.path, _line(options, given)) if is_in_file else value
             if given not in taken or given in without:
                 names = [one for one in taken if one not in without]
-                hint = did_you_mean(str(given), names) or (
+                hint = name_of_ours(str(given), names) or (
                     f" Its parameters are: {', '.join(names)}" if names else " It has none"
                 )
                 raise line.error(f"{key}.{given}", f"{name} has no parameter {given!r}.{hint}")
