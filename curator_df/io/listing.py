@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.arguments import absolute, did_you_mean_path, has_no_bytes
-from curator_df.core.runner.progress import progress_lines
+from curator_df.core.runner.progress import with_progress_lines
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
 from curator_df.files.retry import is_transient, retry_transient, shown_error
@@ -156,7 +156,7 @@ class Listing:
         return ("curator_df.Listing", self.fingerprint, self.entries, sorted(self.storage_options))
 
 
-@progress_lines("listing the input files")
+@with_progress_lines("listing the input files")
 def list_files(
     paths: Paths, *, suffixes: Sequence[str] = (), storage_options: Mapping[str, Any] | None = None
 ) -> Listing:

@@ -171,7 +171,7 @@ def test_what_is_no_scheduler_at_all_is_refused():
         cdf.connect(5)
     with pytest.raises(errors.ParameterError, match="connect: workdir=3 must be a path"):
         cdf.connect("tcp://127.0.0.1:1", workdir=3)  # before anything is asked
-    with pytest.raises(errors.ParameterError, match=r"security=True must be a distributed\.Security"):
+    with pytest.raises(errors.ParameterError, match=r"security=True is not a distributed\.Security\. Pass one"):
         cdf.connect("tcp://127.0.0.1:1", security=True)
 
 

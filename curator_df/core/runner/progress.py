@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, Self
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from curator_df.memory.sizes import show_duration
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 LINE_SECONDS = 30.0
 """Time between two lines where there is no bar."""
 JOIN_SECONDS = 2.0
@@ -90,6 +93,23 @@ def progress_lines(title: str, figures: Callable[[], str] | None = None) -> Iter
     """
     with _Lines(title, figures=figures):
         yield
+
+
+def with_progress_lines(title: str) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
+    """Return a decorator: each call of the function writes a line every 30 s, as `progress_lines` does.
+
+    The function keeps a fingerprint, which a context manager used as a decorator would not have.
+    """
+
+    def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        @wraps(function)
+        def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+            with progress_lines(title):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 def _in_terminal() -> bool:

@@ -51,7 +51,7 @@ from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.prefix import require_storable, stored_folders
-from curator_df.core.runner.progress import passes_bar, progress_bar, progress_lines
+from curator_df.core.runner.progress import passes_bar, progress_bar, with_progress_lines
 from curator_df.core.runner.run_receipt import add_record, new_receipt
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
@@ -139,7 +139,7 @@ def _shared_rows(overlap: Sequence[Branch]) -> str:
     )
 
 
-@progress_lines("preparing the run")
+@with_progress_lines("preparing the run")
 def run_branches(
     outputs: Sequence[tuple[Any, Sink, Sink | None]],
     *,
@@ -351,7 +351,7 @@ class _Target:
         self.journal.record([record])
         self._count(record)
 
-    @progress_lines("completing the output")
+    @with_progress_lines("completing the output")
     def finish(self) -> Receipt:
         """Check that every row is accounted for, and mark the output complete."""
         receipt = self.receipt

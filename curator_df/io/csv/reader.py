@@ -18,7 +18,7 @@ from curator_df.arguments import choose, strings_of
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges, RowChoice
-from curator_df.core.runner.progress import progress_lines
+from curator_df.core.runner.progress import with_progress_lines
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError, outside_level
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
@@ -371,7 +371,7 @@ def _names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-@progress_lines("reading the schemas of the input files")
+@with_progress_lines("reading the schemas of the input files")
 def _find_schema(source: CsvSource, given: Mapping[str, pa.DataType]) -> pa.Schema:
     """Find the columns and their types from the headers and first rows of files spread over the listing."""
     listing = source.listing

@@ -21,7 +21,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges, RowChoice
-from curator_df.core.runner.progress import progress_lines
+from curator_df.core.runner.progress import with_progress_lines
 from curator_df.errors import BadRowError, OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
@@ -408,7 +408,7 @@ def read_jsonl(
     )
 
 
-@progress_lines("reading the schemas of the input files")
+@with_progress_lines("reading the schemas of the input files")
 def find_schema(
     listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None, *, quarantines: bool = False
 ) -> tuple[pa.Schema, dict[str, int]]:

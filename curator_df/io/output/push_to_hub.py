@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from curator_df.arguments import choose
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.journal import Journal, OnExisting
-from curator_df.core.runner.progress import progress_lines
+from curator_df.core.runner.progress import with_progress_lines
 from curator_df.errors import InputError, OutputChangedError, OutputExistsError, ParameterError
 from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL, client_options, hub_errors
@@ -278,7 +278,7 @@ def _named(
     return tuple(uploads), patterns
 
 
-@progress_lines("comparing the files with those of the dataset")
+@with_progress_lines("comparing the files with those of the dataset")
 def _compared(
     outputs: Sequence[_Output], there: Mapping[str, _Stored], on_existing: OnExisting, where: str
 ) -> tuple[list[_Upload], list[_Upload], list[str]]:
@@ -379,7 +379,7 @@ class _Repository:
         folder = Folder(f"{self.url}@{commit}", self._options)
         return folder.read(name).decode("utf-8", "replace") if folder.exists(name) else None
 
-    @progress_lines("sending the files to the dataset")
+    @with_progress_lines("sending the files to the dataset")
     def publish(self, batches: Sequence[Sequence[_Upload]], stale: Sequence[str], card: str | None, said: str) -> str:
         """Send the files of each commit, then make them visible; return the last commit."""
         for number, batch in enumerate(batches, 1):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.core.runner.progress import progress_lines
+from curator_df.core.runner.progress import with_progress_lines
 from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.formats import HEAD_BYTES, why_not_parquet
 from curator_df.io.jsonl.schema import TEXT
@@ -426,7 +426,7 @@ def _rounds_decimals(kind: pa.DataType, widened_to: pa.DataType) -> bool:
     return False
 
 
-@progress_lines("reading the schemas of the input files")
+@with_progress_lines("reading the schemas of the input files")
 def find_schema(
     listing: Listing, given: Mapping[str, pa.DataType], wanted: Container[str] | None = None
 ) -> tuple[pa.Schema, dict[str, int]]:
@@ -504,7 +504,7 @@ def type_change(
     )
 
 
-@progress_lines("reading the footers of the input files")
+@with_progress_lines("reading the footers of the input files")
 def row_groups(listing: Listing, numbers: list[int]) -> tuple[Any, Any, Any]:
     """Return file number, rows and decoded bytes of every row group of some files.
 

@@ -33,7 +33,7 @@ from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, Stage, stage_identity
-from curator_df.core.runner.progress import passes_bar, progress_lines
+from curator_df.core.runner.progress import passes_bar, with_progress_lines
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.run_receipt import note_start
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
@@ -66,7 +66,7 @@ FIND_GROUPS = (
 """Way out of an error about groups of another table."""
 
 
-@progress_lines("preparing the search")
+@with_progress_lines("preparing the search")
 def find_groups(
     pending: Any,
     operator: str,
