@@ -110,7 +110,7 @@ def test_temporary_files_of_drops_go_where_they_are_told_and_are_deleted(docs, t
 def test_what_is_no_path_is_refused_in_words(path, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
     docs = cdf.read_jsonl(tmp_path)
-    with pytest.raises(errors.ParameterError, match=r"read_receipt: source=.* must be a path"):
+    with pytest.raises(errors.ParameterError, match=r"read_receipt: folder=.* must be a path"):
         cdf.read_receipt(path)
     with pytest.raises(errors.RecipeError, match="is neither the path of a recipe"):
         cdf.load_recipe(path)
