@@ -225,7 +225,7 @@ def test_the_state_of_folders_is_refused_as_the_start_would_and_nothing_is_writt
             (cdf.write_parquet, docs, {"path": tmp_path / "new", "rejects": out}),
             (cdf.write_parquet, docs, {"path": held}),
             (cdf.write_jsonl, docs, {"path": out}),
-            (cdf.write_by, docs, {"path": out, "column": "text"}),
+            (cdf.write_by, docs, {"path": out, "partition_on": "text"}),
             (cdf.write_many, {str(tmp_path / "new"): docs, str(out): docs}, {}),
             (cdf.checkpoint, docs.pipe(cdf.normalize_whitespace), {"path": out}),
             (cdf.shuffle_rows, docs, {"path": out}),

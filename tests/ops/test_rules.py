@@ -32,7 +32,7 @@ def test_breaks_is_the_opposite_of_keep(keep, broken):
     ("arguments", "message"),
     [
         (("words", ">=", 1, "x"), "unknown metric 'words'. Did you mean 'word_count'"),
-        (("word_count", "=>", 1, "x"), "keep='=>' is not one of '>=', '<=', '>', '<'"),
+        (("word_count", "=>", 1, "x"), "comparison='=>' is not one of '>=', '<=', '>', '<'"),
         (("word_count", ">=", float("nan"), "x"), "threshold=nan must be a finite number"),
         (("word_count", ">=", 1, ""), "reason='' is empty or a name that curator_df itself uses"),
         (
