@@ -96,7 +96,9 @@ def test_the_tasks_of_a_restarted_worker_have_no_more_room_than_those_of_the_fir
     (address,) = client.nthreads()
     assert restart(client, address)
     deadline = time.monotonic() + 60
-    while (found := client.submit(room, pure=False).result()) > layout.work_bytes + KERNEL_BYTES:
+    # A worker may give a few MB back after its limit was set; one without the new limit has about 100 MB more.
+    most = 1.05 * layout.work_bytes + KERNEL_BYTES
+    while (found := client.submit(room, pure=False).result()) > most:
         assert time.monotonic() < deadline, f"{found:,} bytes for {layout.work_bytes:,}"
         time.sleep(0.05)
     assert found > 0.9 * layout.work_bytes
