@@ -15,7 +15,7 @@ Measured on two cores: the demo, 20 MB of text, takes 3.1 s of CPU in threads of
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 """Endings of compressed files."""
 COMPRESSED_SHARE = 4
-"""Bytes of text that stand for a byte of a compressed file."""
+"""Bytes of text that stand for a byte of a compressed file. Measured with gzip: 2.9 for news, 3.7 and 4.8 for documentation."""
 small_input: ContextVar[bool] = ContextVar("small_input", default=False)
 """Whether what is planned or started now is for a small input alone, see `memory.budget.choose_layout`."""
 

@@ -21,7 +21,7 @@ from curator_df.memory.sizes import show_duration
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 LINE_SECONDS = 30.0
-"""Time between two lines where there is no bar."""
+"""Seconds between two lines of progress, where no progress bar is shown."""
 JOIN_SECONDS = 2.0
 """Maximum wait at the end of the work for a line that is being written."""
 
