@@ -20,7 +20,7 @@ def measure(memory: str, cpus: int) -> None:
     # Imported here: pages that the measuring process shares with the measured ones would count only in part.
     import curator_df as cdf
     from curator_df.core.runner.session import current_session
-    from curator_df.memory.peak import counted_bytes
+    from curator_df.memory.counted_memory import counted_bytes
     from curator_df.memory.sizes import show_size
     from curator_df.memory.system import processes, rollup, status_bytes
 

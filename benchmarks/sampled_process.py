@@ -75,4 +75,4 @@ def _cpu_seconds() -> float:
 def _sampler() -> Path:
     """Return the path of the library's own sampler, which needs the standard library alone, without importing it."""
     [folder] = importlib.util.find_spec("curator_df").submodule_search_locations
-    return Path(folder) / "memory" / "peak.py"
+    return Path(folder) / "memory" / "counted_memory.py"

@@ -20,9 +20,9 @@ from curator_df.cluster.settings import SHUFFLE_BUFFERS_PER_WORK
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.host_blocks import pickle_without_copies
 from curator_df.memory.budget import MARGIN_FRACTION
+from curator_df.memory.counted_memory import counted_bytes
 from curator_df.memory.gpus import read_gpus
 from curator_df.memory.limits import give_back_large_buffers, lift_data_limit, limit_data
-from curator_df.memory.peak import counted_bytes
 from curator_df.memory.system import NO_LIMIT, data_limit
 
 SHUFFLE_LIMITERS = ("memory_limiter_comms", "memory_limiter_disk")

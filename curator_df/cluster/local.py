@@ -93,8 +93,8 @@ from curator_df.memory.budget import (
     parse_memory,
     worker_rss_bytes,
 )
+from curator_df.memory.counted_memory import children_bytes
 from curator_df.memory.limits import release_free_memory
-from curator_df.memory.peak import children_bytes
 from curator_df.memory.sizes import read_size, show_size, show_sizes
 from curator_df.memory.small_input import small_input
 from curator_df.memory.system import data_limit, set_data_limit, status_bytes

@@ -6,7 +6,7 @@ preload, so a worker that a nanny restarts gets its limit as well. The bytes com
 ``CURATOR_DF_WORK_BYTES``.
 
 Dask also loads it as a preload of nannies: a nanny then kills its worker for its counted memory
-(`curator_df.memory.peak.counted_bytes`), not for clean pages of the libraries and files that the worker maps.
+(`curator_df.memory.counted_memory.counted_bytes`), not for clean pages of the libraries and files that the worker maps.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from curator_df.cluster.cgroups import CGROUP_VARIABLE, enter_worker_cgroup
 from curator_df.cluster.clock_jump import send_what_waits
 from curator_df.core.importing import without_collections
 from curator_df.kernels.compiling.compile_cache import refuse_to_compile
+from curator_df.memory.counted_memory import counted_bytes, private_bytes, resident_bytes
 from curator_df.memory.limits import give_back_large_buffers, limit_data, release_free_memory
-from curator_df.memory.peak import counted_bytes, private_bytes, resident_bytes
 from curator_df.memory.process_cache import release_held
 from curator_df.memory.wall import WALL_VARIABLE, note_end_by_nanny, stand_in, weigh_idle
 

@@ -29,8 +29,8 @@ from curator_df.core.runner.session import has_session
 from curator_df.errors import BudgetError, DiskFullError, NoClusterError, ParameterError, type_and_text
 from curator_df.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
 from curator_df.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, least_allowed, worker_reserved_bytes
+from curator_df.memory.counted_memory import counted_bytes, tree_bytes
 from curator_df.memory.limits import thread_limit
-from curator_df.memory.peak import counted_bytes, tree_bytes
 from curator_df.memory.sizes import show_size, size_to_type
 from curator_df.memory.system import processes
 

@@ -36,7 +36,7 @@ first in input order. A missing value (null, NaN) loses to every other. With "no
 """
 Finds = Literal["drops", "repeats", "stretches"]
 """Result of a reducer: parts to drop; all places of hashes that occur twice; or stretches of text to drop, and those whose
-windows must be compared (`dedup.repeated_substrings.stretches_in`).
+windows must be compared (`dedup.substring_removal.stretches_in`).
 """
 Linkage = Literal["direct", "transitive"]
 """Kind of links between similar rows: each dropped row directly to a kept one, or through other rows."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses on the Hugging Face hub (``hf://``): each is pinned to a commit when it is listed; its client's errors in words.
+"""Hugging Face hub (``hf://``): pin URLs to a commit, download files of models, and turn the errors of its client into ours.
 
 A branch can move while a run reads it, or between a run and its resume. The content of a commit never changes.
 """

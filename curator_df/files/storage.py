@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that runs write to: local (temporary name, fsync, rename) or any fsspec URL (an object appears when it is closed).
+"""`Folder`, to which runs write files: local (temporary name, fsync, rename) or an fsspec URL (an object appears when closed).
 
 A file appears under its final name only when it is complete. Its checksum is computed from the bytes while they are written.
 """

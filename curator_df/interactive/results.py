@@ -46,8 +46,8 @@ from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError, SchedulerLostError, WorkerLostError
 from curator_df.interactive.second_try import RANGE_KEY
 from curator_df.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
+from curator_df.memory.counted_memory import counted_bytes
 from curator_df.memory.limits import release_free_memory
-from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
 

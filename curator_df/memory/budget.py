@@ -65,7 +65,7 @@ MACHINE_FRACTION = 0.6
 
 @dataclass(frozen=True)
 class Baseline:
-    """Memory that processes use before any work (`memory.peak.counted_bytes`), assumed or measured."""
+    """Memory that processes use before any work (`memory.counted_memory.counted_bytes`), assumed or measured."""
 
     client_bytes: int
     """Bytes of the client with scheduler, nannies and all other child processes except the workers."""

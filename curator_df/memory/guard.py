@@ -19,10 +19,10 @@ import time
 
 TYPE_CHECKING = False  # what typing has under this name, without the import
 if TYPE_CHECKING or __name__ != "__main__":
-    from curator_df.memory import peak, system
+    from curator_df.memory import counted_memory, system
     from curator_df.memory.memory_files import MemoryFiles
 else:
-    import peak
+    import counted_memory
     import system
     from memory_files import MemoryFiles
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class Family:
                 continue
             try:
                 fields = system.rollup(one.pid)
-                one.bytes = peak.counted(fields, lambda pid=one.pid: peak.changes_files(pid))  # type: ignore[misc]
+                one.bytes = counted_memory.counted(fields, lambda pid=one.pid: counted_memory.changes_files(pid))  # type: ignore[misc]
                 one.shmem = max(0, one.bytes - fields.get("Pss_Anon", one.bytes))
             except OSError:  # it has ended
                 continue
@@ -419,7 +419,7 @@ class Guard:
         return int(min(rate * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
 
     def held(self, *, reread: bool = False) -> int:
-        """Return the bytes that the tree holds, as `peak.Tree` does: of the last look; ``reread`` reads all shares again."""
+        """Return the bytes that the tree holds, as of the last look (see `counted_memory.Tree`); ``reread`` reads all shares."""
         if reread or not self._read_at:
             now = time.monotonic()
             self.family.find(now)
@@ -572,7 +572,7 @@ def append_line(path: str, fields: "list[object]") -> None:
 def open_file(path: str, flags: int = 0) -> int:
     """Open a file in which processes leave each other a few bytes, made if it is not there.
 
-    It is not mapped: a process that maps a file to change it would count dirty pages of other files as well (`peak.counted`).
+    It is not mapped: a process that maps a file to change it would count dirty pages of other files too (`counted`).
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
 
@@ -596,4 +596,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is guarded; this one ends with it
     root, *sizes = (int(argument) for argument in sys.argv[1:4])
     guard = Guard(root, sizes[0], sizes[1], sys.argv[4], os.getpid())
-    peak.sample_forever(root, guard, guard.look)
+    counted_memory.sample_forever(root, guard, guard.look)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.errors import StepMemoryError
+from curator_df.memory.counted_memory import counted_bytes
 from curator_df.memory.guard import (
     ENDED,
     FILES,
@@ -38,7 +39,6 @@ from curator_df.memory.guard import (
     open_file,
 )
 from curator_df.memory.limits import refuse_hard_limit, same_limits
-from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_size, show_sizes
 from curator_df.memory.system import PORTABLE, SHARED_FOLDER, adopt_orphans, is_memory, limit_data_of
 

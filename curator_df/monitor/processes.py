@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from curator_df.memory.peak import changes_files, counted
+from curator_df.memory.counted_memory import changes_files, counted
 from curator_df.memory.system import read_stat, rollup, statm
 
 ROLLUP_SECONDS = 10.0

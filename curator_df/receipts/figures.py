@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matplotlib figures that a notebook displays as images and a script can save."""
+"""Make empty Matplotlib figures that a notebook displays as images, and convert figures to PNG. Callers draw into them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from curator_df.core.cluster_client import restart
 from curator_df.core.runner.session import current_session
 from curator_df.memory import wall
 from curator_df.memory.budget import choose_layout
-from curator_df.memory.peak import tree_bytes
+from curator_df.memory.counted_memory import tree_bytes
 
 
 def hold(size_bytes):

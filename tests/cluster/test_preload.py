@@ -16,8 +16,8 @@ from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
 from curator_df.core.cluster_client import restart
 from curator_df.errors import StepMemoryError
 from curator_df.memory.budget import choose_layout
+from curator_df.memory.counted_memory import counted_bytes, resident_bytes
 from curator_df.memory.limits import THREAD_STACK_BYTES
-from curator_df.memory.peak import counted_bytes, resident_bytes
 from curator_df.memory.system import data_limit, status_bytes
 
 pytestmark = pytest.mark.quick

@@ -14,7 +14,7 @@ from curator_df.cluster.cuda import Devices, gpu_layout
 from curator_df.cluster.surroundings import Held, fits, measure_held, require_room, smaller_layout
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import MIN_THREAD_BYTES, choose_layout
-from curator_df.memory.peak import tree_bytes
+from curator_df.memory.counted_memory import tree_bytes
 
 MB = 1_000_000
 
@@ -107,7 +107,7 @@ held = b"x" * int(os.environ["HELD_MB"]) * 10**6
 RUN = """
 import json, os, sys
 import curator_df as cdf
-from curator_df.memory.peak import tree_bytes
+from curator_df.memory.counted_memory import tree_bytes
 from curator_df.core.runner.session import current_session
 
 if __name__ == "__main__":

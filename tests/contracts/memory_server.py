@@ -29,7 +29,7 @@ import pyarrow as pa
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.dedup import repeated_substrings
-from curator_df.dedup.repeated_substrings import SubstringDrop
+from curator_df.dedup.substring_removal import SubstringDrop
 from curator_df.exchange import dropped_rows, key_drop
 from curator_df.exchange.key_drop import PartDrop
 from curator_df.exchange.range_groups import RangeGroups

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from curator_df.memory import guard, system
+from curator_df.memory.counted_memory import tree_bytes
 from curator_df.memory.guard import HEAD, OTHER, WORKER, Family, Member, excess, offender, open_file
-from curator_df.memory.peak import tree_bytes
 from curator_df.memory.wall import read_ended
 from tests.memory.waiting import is_alive, wait_until
 

@@ -19,7 +19,7 @@ import curator_df as cdf
 from curator_df.core.runner import session as sessions
 from curator_df.core.runner.events import Note
 from curator_df.memory import gpus
-from curator_df.memory.peak import tree_bytes
+from curator_df.memory.counted_memory import tree_bytes
 from curator_df.monitor.alerts import budget_share, worker_silent
 from curator_df.monitor.processes import ProcessReader
 

@@ -12,7 +12,7 @@ import pytest
 
 from curator_df import errors
 from curator_df.core.runner.session import PeakSampler
-from curator_df.memory import peak
+from curator_df.memory import counted_memory
 from curator_df.receipts.receipt import Receipt, RunEvent, StepReceipt
 from curator_df.receipts.report import report_page
 from curator_df.receipts.timeline import timeline_picture
@@ -153,7 +153,7 @@ def test_a_receipt_comes_back_from_its_json_with_its_timeline():
 
 
 def test_points_of_a_trace_grow_so_that_there_are_never_many():
-    trace = peak.Trace()
+    trace = counted_memory.Trace()
     for number in range(10_000):
         trace.add(number)
     seconds, *points = trace.line().split()

@@ -28,7 +28,7 @@ from curator_df.core.runner.lost_scheduler import AGAIN, require_open
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError, outside_level
 from curator_df.files.storage import Folder
-from curator_df.memory import guard, peak, system
+from curator_df.memory import counted_memory, guard, system
 from curator_df.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.memory.limits import lower_data_limit, release_free_memory
 from curator_df.memory.process_cache import clear_outside_runs
@@ -80,7 +80,7 @@ class PeakSampler:
         command = [
             sys.executable,
             *(() if system.PORTABLE else ("-S", "-E")),
-            str(Path(peak.__file__ if guarding is None else guard.__file__)),
+            str(Path(counted_memory.__file__ if guarding is None else guard.__file__)),
             str(os.getpid()),
         ]
         if guarding is not None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from curator_df.core.fingerprint import fingerprint
 from curator_df.dedup.near.frequent_files import CountsWriter
 from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, NearSettings
-from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
+from curator_df.dedup.table.requested_rows import RangeAnswers, RequestedRowsSink
 from curator_df.exchange.keys import LEAST_KEY_BYTES
 from curator_df.files.slice_file import SliceWriter
 from curator_df.files.storage import FileRecord, NewFile
@@ -31,7 +31,7 @@ _NO_ADDRESS = np.uint64((1 << 64) - 1)
 
 
 @dataclass(frozen=True)
-class TextSink(AskedRowsSink):
+class TextSink(RequestedRowsSink):
     """Sink of the second pass, for the texts to compare. The requests are edges, in both directions."""
 
     pending: NearSettings = field(kw_only=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from curator_df.core.fingerprint import fingerprint
 from curator_df.dedup.near.pair_texts import read_texts, text_lengths
 from curator_df.dedup.near.text_sink import write_texts
-from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
+from curator_df.dedup.table.requested_rows import RangeAnswers, RequestedRowsSink
 from curator_df.exchange.keys import LEAST_KEY_BYTES
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import merge_slices
@@ -51,7 +51,7 @@ def ids_name(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class IdSink(AskedRowsSink):
+class IdSink(RequestedRowsSink):
     """Sink of the pass. The requests are `questions`."""
 
     column: str = field(kw_only=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Split byte streams into chunks of whole lines.
+r"""Split byte streams into chunks of whole lines, for readers of JSON Lines and CSV.
 
 Lines end in ``\n`` only: U+2028, U+0085, vertical tabs and form feeds belong to the text. A part of a file owns the
 lines that *begin* in it, so adjacent parts neither share nor miss a line.

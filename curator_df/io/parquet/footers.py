@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet footers: the schema of many files from a few of them, and the positions of their row groups."""
+"""Parquet footers: the common schema of many files, the positions of their row groups, and errors for damaged ones."""
 
 from __future__ import annotations
 

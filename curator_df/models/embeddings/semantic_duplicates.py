@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drop rows that say nearly the same as another: k-means over their vectors, cosines in each cluster, groups."""
+"""Drop or find rows with nearly the same meaning, by their embeddings. The passes over vectors are in `dedup.vectors`."""
 
 from __future__ import annotations
 

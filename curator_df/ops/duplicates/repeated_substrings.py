@@ -12,7 +12,7 @@ from curator_df.core.columns import require_text
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.dedup.repeated_substrings import SubstringDrop
+from curator_df.dedup.substring_removal import SubstringDrop
 from curator_df.errors import ParameterError
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.kernels.compiling import kernel_sets

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampler of the memory of a process tree, in a separate process that is not counted.
+"""Counted memory (what counts towards the budget) of a process and of a process tree; run as a script, the sampler of its peak.
 
-Run as a script (``python -S peak.py PID``), it samples every 50 ms and answers ``peak``, ``now`` and ``reset`` on
-standard input with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the peak bytes of
-each of at most 400 points since ``reset``. It imports only a few modules of the standard library, and stays at 9 MB.
+The sampler is a process of its own, which is not counted. Run as a script (``python -S counted_memory.py PID``), it samples every
+50 ms and answers ``peak``, ``now`` and ``reset`` on standard input with a number of bytes, and ``trace`` with a line of numbers:
+the seconds of a point, then the peak bytes of each of at most 400 points since ``reset``. It imports only a few modules of the
+standard library, and stays at 9 MB.
 
 A sample is the sum of the counted memory of the tree's processes (`counted_bytes`): anonymous pages, shared memory, and files
 that a process changes through a mapping. Clean pages of files are not counted, because the kernel reclaims them when

@@ -11,7 +11,14 @@ import time
 import pytest
 
 from curator_df.core.runner.session import PeakSampler
-from curator_df.memory.peak import changes_files, children_bytes, counted, counted_bytes, private_bytes, tree_bytes
+from curator_df.memory.counted_memory import (
+    changes_files,
+    children_bytes,
+    counted,
+    counted_bytes,
+    private_bytes,
+    tree_bytes,
+)
 from curator_df.memory.system import rollup
 
 pytestmark = pytest.mark.quick

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sink of a pass that reads only the rows that files name: one slice of addresses per range, sorted.
+"""Base classes of sinks that read only requested rows. Files list the addresses of these rows, sorted by range.
 
 The data read from these rows goes into one file of texts per range, and the position of each text into files that are sorted for
 the next stage. `text_sink` and `id_sink` define which data is read, and where the answers go.
@@ -28,7 +28,7 @@ MOST_WANTED = 100_000
 
 
 @dataclass(frozen=True)
-class AskedRowsSink(StageSink):
+class RequestedRowsSink(StageSink):
     """Sink of a pass over the rows that files name."""
 
     folder: Folder
@@ -63,7 +63,7 @@ class RangeAnswers(ABC):
 
     Parameters
     ----------
-    sink : AskedRowsSink
+    sink : RequestedRowsSink
         Sink that the range belongs to.
     number : int
         Number of the range among those of all inputs.
@@ -79,7 +79,7 @@ class RangeAnswers(ABC):
 
     def __init__(
         self,
-        sink: AskedRowsSink,
+        sink: RequestedRowsSink,
         number: int,
         memory_bytes: int,
         *,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deferred removal of substrings that occur in several places: exchanges of keys, and the action of the last pass.
+"""`SubstringDrop`, the deferred operation behind `remove_repeated_substrings`: exchanges of keys, action of the last pass.
 
 1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_spans`) and its place. One that occurs once has no copy.
 2. stretches: a hash of all bytes of each stretch whose anchor repeats. Copies of a stretch are known, whatever their number.
