@@ -106,9 +106,10 @@ def _gather(folder: Path, tell: Any) -> None:
             process.kill()
             raise
     if process.returncode:
+        why = said.strip().splitlines()[-1]
+        way = "Free some space, or name" if "space" in why else "Name"
         raise OSError(
-            f"the text of the demo could not be collected: {said.strip().splitlines()[-1]}. Free some space, or name "
-            "another folder: curator-df demo FOLDER"
+            f"the text of the demo could not be collected: {why}. {way} another folder: curator-df demo FOLDER"
         )
 
 

@@ -31,6 +31,7 @@ OTHERS = {
     "deduplicate": ("drop_exact_duplicates", "drop_near_duplicates"),
     "documentdataset": ("read_jsonl", "read_parquet"),
     "drop_duplicates": ("drop_exact_duplicates", "drop_near_duplicates"),
+    "entities": ("kinds", "presidio"),
     "exactdedup": ("drop_exact_duplicates",),
     "exactduplicates": ("drop_exact_duplicates", "find_exact_duplicates"),
     "filter": ("keep_where", "keep_profile"),
@@ -68,6 +69,7 @@ OTHERS = {
     "parquetreader": ("read_parquet",),
     "parquetwriter": ("write_parquet",),
     "piiformatter": ("redact_pii",),
+    "processes": ("cpus",),
     "probabilities": ("weights",),
     "random_state": ("seed",),
     "read_json": ("read_jsonl",),
@@ -80,11 +82,13 @@ OTHERS = {
     "seq_length": ("pack",),
     "shuffle": ("shuffle_rows",),
     "slurmpipelineexecutor": ("slurm_cluster",),
+    "shutdown": ("close",),
     "supported_entities": ("kinds", "presidio"),
     "text": ("subset",),
     "text_column": ("text", "subset"),
     "text_field": ("text", "subset"),
     "text_key": ("text", "subset"),
+    "threshold": ("min_score", "jaccard_threshold"),
     "threads_per_worker": ("cpus",),
     "to_csv": ("write_jsonl", "write_parquet"),
     "to_json": ("write_jsonl",),
@@ -193,7 +197,7 @@ def _refuse_attribute(self: Any, name: str) -> Any:
         if name.startswith("_") or exc.name != name or exc.obj is not self or hasattr(type(self), name):
             raise
         names = {*dir(type(self)), *vars(self), *getattr(type(self), "__dataclass_fields__", ())}
-        hint = did_you_mean(name, sorted(one for one in names if not one.startswith("_")))
+        hint = name_of_ours(name, sorted(one for one in names if not one.startswith("_")))
         raise AttributeError(f"{str(exc).rstrip('.')}.{hint}", name=name) from None
 
 

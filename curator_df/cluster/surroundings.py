@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.runner.session import has_session
+from curator_df.core.runner.session import has_session, has_session_in_process
 from curator_df.errors import BudgetError, DiskFullError, NoClusterError, ParameterError, type_and_text
 from curator_df.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
 from curator_df.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, least_allowed, worker_reserved_bytes
@@ -151,6 +151,11 @@ def require_importable_program() -> None:
         f"The file of this program, {path!r}, no longer exists, but worker processes import it. Run the program again "
         "from a permanent file"
     )
+
+
+def is_interactive() -> bool:
+    """Return whether this program is a notebook or a prompt, which has no file for worker processes to import."""
+    return hasattr(sys, "ps1") or getattr(sys.modules.get("__main__"), "__file__", None) is None
 
 
 def require_main_guard(frame: types.FrameType | None) -> None:
@@ -346,6 +351,11 @@ def refuse_second_cluster(layout: Layout) -> None:
     """Raise `BudgetError`, before anything starts, if an open cluster leaves no room for another one."""
     if not has_session():
         return
+    if has_session_in_process():  # processes that it starts inherit the limit of its memory
+        raise BudgetError(
+            "A cluster is already running in threads of this process, whose memory it limits, so another one cannot start. "
+            f"{_what_to_free()}: close() of the cluster that start_cluster returned"
+        )
     held_bytes = tree_bytes(os.getpid())
     needed_bytes = layout.exclusive_bytes + (0 if layout.in_process else layout.workers * worker_reserved_bytes())
     if held_bytes + needed_bytes > layout.allowed_bytes:

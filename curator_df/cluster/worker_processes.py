@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, defaul
 from distributed.client import _set_global_client
 from distributed.utils import sync
 
-from curator_df.cluster.surroundings import MAIN_GUARD, limits_in_force
+from curator_df.cluster.surroundings import MAIN_GUARD, is_interactive, limits_in_force
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
 from curator_df.errors import NoClusterError, type_and_text
@@ -348,7 +348,10 @@ def _why_none_started(exc: BaseException | None) -> str:
     too_low = f"A limit of this shell is too low: {limits}" if limits else ""
     if exc is not None:
         return f"A worker process could not be started ({type_and_text(exc)}). {too_low or SYSTEM_REFUSES}"
-    why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
+    if is_interactive():
+        why = too_low or "Look there for the cause, such as memory that another program uses"
+    else:
+        why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
     return f"the worker processes did not start (their output is above). {why}"
 
 

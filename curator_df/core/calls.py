@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from curator_df.core.recorded_calls import calling, keep
+from curator_df.errors import ExpressionError
+from curator_df.memory.sizes import show_count
 from curator_df.suggestions import OTHERS, name_of_ours
 
 TABLE = "df"
@@ -57,6 +59,8 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
             raise TypeError(too_many(function, args, most))
         if takes_table and not args and TABLE not in kwargs:
             raise TypeError(no_table(function))
+        if takes_table and args and (isinstance(args[0], str) or callable(args[0])):
+            raise ExpressionError(no_table(function, args[0]))
         with calling(function, signature, args, kwargs) as recorded:
             result = function(*args, **kwargs)
         keep(recorded, result)
@@ -172,8 +176,8 @@ def unknown_keyword(function: Callable[..., Any], name: str) -> str:
     return f"{function.__name__} has no parameter {name!r}.{hint}"
 
 
-def no_table(function: Callable[..., Any]) -> str:
-    """Return what to say of a call without a table, such as ``df.pipe(keep_where())``.
+def no_table(function: Callable[..., Any], instead: object = None) -> str:
+    """Return the error of a call whose first argument is not a table.
 
     Examples
     --------
@@ -182,7 +186,10 @@ def no_table(function: Callable[..., Any]) -> str:
     'keep_where needs a table. Call keep_where(df, ...), or write df.pipe(keep_where, ...)'
     """
     name = function.__name__
-    return f"{name} needs a table. Call {name}(df, ...), or write df.pipe({name}, ...)"
+    needs = f"{name} needs a table"
+    if instead is not None:
+        needs = f"{name} expected a Dask DataFrame as its first argument; got {type(instead).__name__}"
+    return f"{needs}. Call {name}(df, ...), or write df.pipe({name}, ...)"
 
 
 def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
@@ -192,17 +199,20 @@ def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> 
     --------
     >>> from curator_df import write_parquet
     >>> too_many(write_parquet, ("out", "zstd"), 1)
-    "write_parquet takes at most 1 positional argument, and 'zstd' is number 2. Pass it by name, such as compression='zstd'"
+    "write_parquet takes at most 1 argument without a name, and 'zstd' is number 2. Pass it by name, such as compression='zstd'"
     """
     value, hints = args[most], get_type_hints(function)
-    names = [
-        each.name
-        for each in inspect.signature(function).parameters.values()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and isinstance(value, str) and value in choices(hints[each.name])
-    ]
+    parameters = inspect.signature(function).parameters
+    if most == 1 and next(iter(parameters)) == "tables" and hasattr(value, "dtypes"):
+        return f"{function.__name__} takes its tables in one argument. Pass a list or a dict of them"
+    named = [each.name for each in parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    names = [name for name in named if isinstance(value, str) and value in choices(hints[name])]
+    names = names or [name for name in named[:1] if type(value) in get_args(hints[name])]
     shown = repr(value) if isinstance(value, str | int | float) else f"the {type(value).__name__}"
-    hint = f", such as {names[0]}={value!r}" if names else ""
-    return (
-        f"{function.__name__} takes at most {most} positional {'argument' if most == 1 else 'arguments'}, and {shown} is "
-        f"number {most + 1}. Pass it by name{hint}"
+    hint = f", such as {names[0]}={value!r}" if names else f". Its names are: {', '.join(named)}"
+    takes = (
+        f"does not accept arguments without their names, and {shown} has none"
+        if not most
+        else f"takes at most {show_count(most, 'argument')} without a name, and {shown} is number {most + 1}"
     )
+    return f"{function.__name__} {takes}. Pass it by name{hint}"

@@ -25,6 +25,8 @@ Parquet: 24 to 27 kB for integers, 22 for strings, 27 for lists, 23 for structs,
 processes are busy. Of these, the writer has 3.5 to 5.5, reading 12 to 22, two thirds of which are freed pieces of memory that the
 allocator keeps. From JSON Lines to Parquet 16 to 23, to JSON Lines 21 to 28; from CSV to Parquet 26 to 31. Without a share in
 the plan, 10,000 columns and a budget of 500 MB ended the whole process."""
+TEXT_COLUMNS = ("text", "content", "raw_content", "body", "document", "page", "article")
+"""Usual names of a column of documents, by which errors show how to name one."""
 FREE_COLUMNS = 1_000
 """Number of columns for which the fixed bytes of any task have room."""
 
@@ -51,8 +53,10 @@ def require_table(df: Any, operator: str) -> None:
     )
 
 
-def require_columns(df: Any, operator: str, *names: str) -> None:
+def require_columns(df: Any, operator: str, *names: str, parameter: str = "") -> None:
     """Raise `ColumnError` unless ``df`` has exactly one column of every name.
+
+    With ``parameter``, which names a column of texts, the message shows how to name another one.
 
     Examples
     --------
@@ -81,6 +85,11 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
                 f"{exc}{end} An earlier selection of columns, such as df[[...]] or drop, left out {listed(left)}: keep {them} "
                 f"until {operator} has run"
             ) from None
+        texts = [column for column, kind in df.dtypes.items() if isinstance(column, str) and is_text(kind)]
+        end = "" if str(exc).endswith("?") else "."
+        if parameter and texts and not set(names) <= set(columns) and (end or "text" in names):
+            likely = next((column for column in texts if column in TEXT_COLUMNS), texts[0])
+            raise ColumnError(f"{exc}{end} Name the column to use, as in {parameter}={likely!r}") from None
         raise
 
 
@@ -134,7 +143,7 @@ def require_text(df: Any, operator: str, name: str, *, parameter: str = "text") 
         raise ParameterError(
             f"{operator}: {parameter}={name!r} must be the name of one column (a str), not {type(name).__name__}"
         )
-    require_columns(df, operator, name)
+    require_columns(df, operator, name, parameter=parameter)
     dtype = df.dtypes[name]
     if not is_text(dtype):
         raise SchemaError(

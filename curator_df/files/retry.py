@@ -45,6 +45,13 @@ TRANSIENT_ERRNOS = frozenset(
         errno.EHOSTUNREACH,
     }
 )
+UNRESOLVED = (
+    "Name or service not known",
+    "nodename nor servname",
+    "Temporary failure in name resolution",
+    "No address associated",
+)
+"""Words of errors about a server whose name has no address: Linux's and macOS's."""
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request should be retried."""
 TRANSIENT_NAMES = frozenset(
@@ -156,10 +163,14 @@ def retry_transient(
 
 def gave_up(what: str, exc: BaseException, tries: int, seconds: float, failed: str = "") -> RemoteFileError:
     """Return the error for an operation that failed too often."""
+    said = shown_error(exc)
+    if any(words in said for words in UNRESOLVED):
+        why = "The name of the server cannot be looked up: check the network, the proxy and the address of the store. "
+    else:
+        why = "The store is busy or cannot be reached; this is not a sign of a damaged file. "
     return RemoteFileError(
-        f"cannot {what}: {shown_error(exc)} (tried {tries:,} times in {seconds:,.0f} s). The store is busy or cannot "
-        f"be reached; this is not a sign of a damaged file. {failed}Finished files are kept: repeat the run with "
-        "on_existing='resume' when the store responds, perhaps with fewer workers"
+        f"cannot {what}: {said} (tried {tries:,} times in {seconds:,.0f} s). {why}{failed}If a run has begun, its finished files "
+        "are kept: repeat it with on_existing='resume' when the store responds, perhaps with fewer workers"
     )
 
 

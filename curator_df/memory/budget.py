@@ -59,6 +59,8 @@ MARGIN_FRACTION = 0.03
 """Safety margin as a fraction of the budget, for uncounted memory: page tables, thread stacks, a client that shows a table."""
 MOST_CPUS = 65_536
 """Maximum number of threads: more than any machine has."""
+UNIT_BYTES = 100_000
+"""Below this, a number of bytes is likely one of gigabytes without its unit."""
 MACHINE_FRACTION = 0.6
 """Fraction of the machine's (or cgroup's) memory that ``memory=None`` uses."""
 
@@ -264,7 +266,7 @@ def choose_layout(
             )
             return there.layout(workers, cpus // workers, cpus, reason)
     if (work_bytes := there.work_bytes(1)) >= MIN_THREAD_BYTES:
-        reason = f"another process would need {show_size(there.baseline.worker_bytes)} before any work"
+        reason = f"a second process would take {show_size(there.baseline.worker_bytes)} for its libraries alone"
         return there.layout(1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, reason)
     if (work_bytes := there.work_bytes(0)) >= MIN_THREAD_BYTES:
         reason = "a separate worker process would leave too little memory for tasks"
@@ -274,6 +276,11 @@ def choose_layout(
     floor_bytes = least_allowed(there.baseline, held_bytes=held_bytes + (HELD_SLACK_BYTES if held_bytes else 0))
     held = f"{show_size(held_bytes)} that this process already uses, " if held_bytes else ""
     asked, least = show_sizes(allowed_bytes, floor_bytes)
+    if allowed_bytes < UNIT_BYTES:
+        raise BudgetError(
+            f"memory={asked} is below the minimum of {least}. A number without a unit is a number of bytes: write "
+            f"memory='{allowed_bytes}GB' for gigabytes"
+        )
     raise BudgetError(
         f"memory={asked} is below the minimum of {least}: {held}"
         f"{show_size(there.baseline.single_bytes)} for Python, Dask, pandas, pyarrow and numba, {show_size(MIN_THREAD_BYTES)} "

@@ -428,7 +428,10 @@ def _held(found: NgramModel) -> LoadedNgramModel:
     def load() -> LoadedNgramModel:
         for path in (found.path, found.tokenizer):
             if path and not os.path.isfile(path):
-                raise InputError(f"{path!r} is not on this machine. Put it in a folder that all workers can read")
+                raise InputError(
+                    f"add_perplexity: the file {path!r} of the model is not on this machine. Put it in a folder that all workers "
+                    "can read"
+                )
         if (size := os.path.getsize(found.path)) != found.size_bytes:
             raise CorruptFileError(
                 f"the model {found.path!r} has {size:,} bytes on this machine, but had {found.size_bytes:,} bytes where the "

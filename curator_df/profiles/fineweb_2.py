@@ -129,6 +129,10 @@ def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[
     if config is None:
         held = _held()
         if language not in held:
+            if label_for(language, ("eng_Latn",)):
+                raise ParameterError(
+                    "fineweb_2: FineWeb-2 has no English. FineWeb's rules for it are curator_df.profiles.DATATROVE_FINEWEB"
+                )
             raise ParameterError(
                 f"fineweb_2: no thresholds of {language!r} are included.{did_you_mean(str(language), held)} Use one of: "
                 f"{', '.join(held)}; or pass the file of another language with config="

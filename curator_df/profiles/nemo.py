@@ -260,8 +260,8 @@ def nemo_per_extension(table: str | os.PathLike[str], *, language: str, extensio
     rules = _rules(row, f"{_FILTER}: {os.path.basename(table)}, {name}, {extension!r}")
     if not rules:
         raise ParameterError(
-            f"nemo_per_extension: {os.fspath(table)!r} sets no limit for {what}, so all of them are kept. Apply no "
-            "profile to these files"
+            f"nemo_per_extension: {os.fspath(table)!r} sets no limit for {what}, so all of them are kept. Leave this "
+            "language and extension out of the profiles"
         )
     return Profile(f"nemo_per_extension {name} {extension}".strip(), "0.9.0", f"{_FILTER}; {os.fspath(table)}", rules)
 

@@ -25,6 +25,8 @@ from curator_df.receipts.earlier import EarlierRun, read_earlier
 from curator_df.receipts.model_figures import model_figures, plain_counters
 from curator_df.suggestions import suggests_names
 
+LEAST_SECONDS = 0.001
+"""Least time of a step for which rows per second are shown."""
 SaveKind = Literal["report", "figures", "dataset_card", "croissant", "eu_training_data_summary"]
 """Documents that `Receipt.save` writes."""
 SAVE_ENDINGS: Mapping[SaveKind, tuple[str, ...]] = {
@@ -82,8 +84,8 @@ class StepReceipt:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows that entered per second of a thread in the step; NaN if no time was measured."""
-        return self.rows_in / self.seconds if self.seconds else math.nan
+        """Rows that entered per second of a thread in the step; NaN if it took too little time to tell."""
+        return self.rows_in / self.seconds if self.seconds >= LEAST_SECONDS else math.nan
 
 
 @dataclass
@@ -265,7 +267,7 @@ class Receipt:
         -------
         pandas.DataFrame
             Shape (steps, 6), in the order in which the steps ran. Seconds are summed over all tasks, so rows per second
-            are those of one thread; they are missing if no time was measured.
+            are those of one thread; they are missing if a step took less than 1 ms.
         """
         columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds", "rows_per_second"]
         rows = [

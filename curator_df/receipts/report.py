@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -249,7 +250,7 @@ def _steps(receipt: Receipt) -> str:
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
         dropped = step.rows_dropped
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}"]
-        rate = f"{step.rows_per_second:,.0f}" if step.seconds else ""
+        rate = "" if math.isnan(step.rows_per_second) else f"{step.rows_per_second:,.0f}"
         rows.append([name, *cells, rate, f"{step.seconds:,.1f}", _bar(step.seconds / longest)])
     heads = ["step", "rows in", "dropped", "rows out", "rows per second", "seconds", ""]
     note = "Seconds of a step are summed over all tasks, so they may exceed the wall time; rows per second are those "

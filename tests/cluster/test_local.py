@@ -360,6 +360,33 @@ if __name__ == "__main__":
 """
 
 
+CLUSTER_BESIDE_THREADS = """
+import curator_df as cdf
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="320MB", dashboard_port=None) as first:
+        assert first.layout.in_process
+        for memory in ("320MB", "1GB", "2GB"):
+            try:
+                cdf.start_cluster(memory=memory, dashboard_port=None)
+            except cdf.errors.BudgetError as exc:
+                print(exc)
+    with cdf.start_cluster(memory="1GB", dashboard_port=None) as second:  # the limit went with the first
+        assert second.client.submit(sum, [1, 2]).result(60) == 3
+"""
+
+
+def test_no_cluster_starts_beside_one_that_limits_this_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CLUSTER_BESIDE_THREADS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 3
+    assert all(line.startswith("A cluster is already running in threads of this process") for line in said)
+    assert all(line.endswith("or close it first: close() of the cluster that start_cluster returned") for line in said)
+
+
 def test_a_second_cluster_without_room_is_refused_before_it_starts(tmp_path):
     script = tmp_path / "script.py"  # a process that holds nothing else
     script.write_text(SECOND_CLUSTER)

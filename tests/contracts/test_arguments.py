@@ -213,3 +213,4 @@ def test_a_text_column_that_a_selection_left_out_is_named():
     with pytest.raises(ColumnError) as raised:
         cdf.normalize_unicode(docs.rename(columns={"text": "body"})[["body", "id"]])
     assert "selection" not in str(raised.value)
+    assert str(raised.value).endswith("Name the column to use, as in text='body'")

@@ -13,6 +13,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.arguments import did_you_mean_path
+from curator_df.errors import ExpressionError
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
 
@@ -36,14 +37,41 @@ DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
         (lambda: cdf.write_parquet(DOCS, "x", "gzip"), r"'gzip' is number 3\. .*such as compression='gzip'"),
         (
             lambda: DOCS.curate.write_parquet("x", "gzip"),
-            r"^write_parquet takes at most 1 positional argument, and 'gzip' is number 2\. .*such as compression='gzip'",
+            r"^write_parquet takes at most 1 argument without a name, and 'gzip' is number 2\. .*such as compression='gzip'",
         ),
-        (lambda: DOCS.curate.checkpoint("x", DOCS), r"at most 1 positional argument, and the DataFrame is number 2"),
-        (lambda: cdf.checkpoint(DOCS, "x", DOCS), r"at most 2 positional arguments, and the DataFrame is number 3"),
+        (
+            lambda: DOCS.curate.checkpoint("x", DOCS),
+            r"at most 1 argument without a name, and the DataFrame is number 2",
+        ),
+        (lambda: cdf.checkpoint(DOCS, "x", DOCS), r"at most 2 arguments without a name, and the DataFrame is number 3"),
+        (
+            lambda: cdf.start_cluster("1GB"),
+            r"^start_cluster does not accept arguments without their names, .* such as memory='1GB'$",
+        ),
+        (lambda: DOCS.curate.keep_urls(["a"]), r"the list has none\. Pass it by name\. Its names are: block_lists, "),
+        (lambda: cdf.concat(DOCS, DOCS), r"^concat takes its tables in one argument\. Pass a list or a dict of them$"),
+        (lambda: cdf.keep_language(DOCS, "en", threshold=0.5), r"Did you mean 'min_score'\?"),
+        (lambda: cdf.redact_pii(DOCS, entities=["email"]), r"Did you mean 'kinds' or 'presidio'\?"),
+        (cdf.keep_where, r"^keep_where needs a table\. Call keep_where\(df, \.\.\.\), or "),
     ],
 )
 def test_a_call_that_does_not_fit_names_what_does(call, said):
     with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: DOCS.pipe(cdf.keep_where("text == 'a'")),
+        lambda: cdf.keep_where("text == 'a'", DOCS),
+        lambda: cdf.write_parquet("out", DOCS),
+        lambda: cdf.keep_where(len, DOCS),
+    ],
+)
+def test_a_call_without_its_table_in_the_first_place_says_so(call):
+    said = r"^(\w+) expected a Dask DataFrame as its first argument; got \w+\. Call \1\(df, \.\.\.\), or write df\.pipe\(\1, "
+    with pytest.raises(ExpressionError, match=said):
         call()
 
 

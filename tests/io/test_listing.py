@@ -427,7 +427,14 @@ class TransportError(Exception):
             RuntimeError("no such bucket <x>"),
             r"RuntimeError: no such bucket <x>\. Check the address, the network and the",
         ),
-        (TransportError("Name or service not known"), r"TransportError: Name or service not known \(tried 6 times"),
+        (
+            TransportError("Name or service not known"),
+            r"TransportError: Name or service not known \(tried 6 times.*name of the server cannot be looked up: check the net",
+        ),
+        (
+            TransportError("reset by peer"),
+            r"TransportError: reset by peer \(tried 6 times.*The store is busy or cannot be rea",
+        ),
     ],
 )
 def test_what_the_client_of_a_store_raises_is_an_error_of_ours(monkeypatch, error, said):

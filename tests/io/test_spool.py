@@ -104,6 +104,14 @@ def test_steps_after_a_sort_are_streamed_and_the_sort_runs_once(docs, tmp_path):
     assert len(spooled() - before) == 1
 
 
+def test_a_receipt_names_what_dask_computed_before_it_began_to_count(docs, tmp_path):
+    unique = docs.drop_duplicates(subset="text").sort_values("n").pipe(cdf.keep_where, "n < 3")
+    receipt = cdf.write_parquet(unique, tmp_path / "a")
+    said = "Dask computed drop_duplicates, sort_values; rows that it removed or added then are not counted here"
+    assert receipt.settings["before"] == said and said in " ".join(str(receipt).split())
+    assert "before" not in cdf.write_parquet(docs, tmp_path / "b").settings
+
+
 def test_a_drop_before_a_sort_is_resolved(docs, tmp_path):
     table = docs.pipe(cdf.drop_exact_duplicates).sort_values("n", ascending=False).pipe(cdf.keep_where, "n < 6")
     assert written(table, tmp_path / "out") == [4, 2, 0]

@@ -62,6 +62,13 @@ def test_under_the_floor_is_refused_with_the_floor():
         choose_layout(int(floor * 0.99), cpus=2)
 
 
+def test_a_number_that_lacks_its_unit_is_asked_for_it():
+    with pytest.raises(
+        BudgetError, match=r"memory=4 B is .* without a unit is a number of bytes: write memory='4GB' for"
+    ):
+        choose_layout(4, cpus=2)
+
+
 @pytest.mark.parametrize("more_mb", [0, 60, 150, 600])
 @pytest.mark.parametrize("cpus", [1, 2, 16])
 def test_where_processes_hold_more_there_is_less_for_work_down_to_one_thread(more_mb, cpus):

@@ -78,11 +78,25 @@ def test_the_users_function_cannot_change_the_block():
         ("score >", ParameterError, "cannot evaluate 'score >'"),
         ("score > @least", ParameterError, "uses @, a variable of this process"),
         (3, ParameterError, "needs an expression, .*; found 3"),
+        ("text = 'a'", ParameterError, r"assigns a column with =\. Compare with ==, as in \"text == 'a'\"$"),
+        ("score >= 2 and text == a", ColumnError, r"A text needs quotation marks: 'a'$"),
+        (
+            dd.from_pandas(BLOCK, npartitions=1)["score"] > 2,
+            ParameterError,
+            r"index the table with it: df\[condition\]$",
+        ),
     ],
 )
 def test_wrong_predicates_are_refused_when_the_operator_is_called(predicate, error, message):
     with pytest.raises(error, match=message):
         dd.from_pandas(BLOCK, npartitions=1).pipe(keep_where, predicate)
+
+
+def test_a_function_of_one_row_is_told_that_it_gets_a_block():
+    with pytest.raises(
+        OperatorError, match=r"returned a bool\. It is called with a block of rows \(a DataFrame\), not with"
+    ):
+        keep_where_block(BLOCK, predicate=lambda row: len(row["text"]) > 1, reason="x")
 
 
 def test_empty_reason_is_refused():

@@ -9,6 +9,7 @@ block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partitions``)
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -125,6 +126,9 @@ class Spooler(Protocol):
 
     def forget(self, expression: Expr) -> int:
         """Delete what was written; return its bytes."""
+
+    def computed(self, files: Sequence[str]) -> Sequence[str]:
+        """Return the operations of Dask that made the rows of some files; none if these are not working files."""
 
 
 _spoolers: list[Spooler] = []

@@ -8,6 +8,7 @@ import socket
 import sys
 
 from curator_df.core.planning.branches import Branch, Fork
+from curator_df.core.planning.lowering import current_spooler
 from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
 from curator_df.core.planning.recorded_recipe import recorded_recipe
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
@@ -100,6 +101,11 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
         "resume": "possible with other memory and CPUs: the input splits depend only on the input",
     }
+    spooler = current_spooler()
+    if spooler is not None and (operations := spooler.computed(joined.source.files)):
+        said["before"] = (
+            f"Dask computed {', '.join(operations)}; rows that it removed or added then are not counted here"
+        )
     if pins := getattr(getattr(joined.source, "listing", None), "pins", ()):
         said["pinned"] = f"{', '.join(pins)}: read to the end, also if the branch moves"
     steps = [step for branch in joined.branches for step in branch.program.steps]

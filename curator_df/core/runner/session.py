@@ -327,6 +327,11 @@ def has_session() -> bool:
     return any(session.process == os.getpid() for session in _open_sessions)
 
 
+def has_session_in_process() -> bool:
+    """Return whether an open session does its work in threads of this process, whose memory is limited for it."""
+    return any(session.process == os.getpid() and session.layout.in_process for session in _open_sessions)
+
+
 def warn_without_budget() -> None:
     """Warn, once until the next cluster starts, that Dask is about to compute a table of ours without a memory limit."""
     if _open_sessions or _warned:

@@ -29,7 +29,7 @@ from dask.sizeof import sizeof
 from curator_df.core.backend import is_on_device
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.columns import is_text
-from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
+from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, streams, title
 from curator_df.core.planning.lowering import (
     ReadPartition,
     add_spooler,
@@ -100,6 +100,8 @@ class Spooled:
     """Where the files are."""
     files: tuple[FileRecord, ...]
     """Files that were written."""
+    operations: tuple[str, ...]
+    """Operations of Dask that made the rows, first ones first."""
 
     @property
     def bytes(self) -> int:
@@ -143,6 +145,13 @@ class Spool:
         known.folder.delete_tree("")
         return freed
 
+    def computed(self, files: Sequence[str]) -> Sequence[str]:
+        """Return the operations of Dask that made the rows of some files; none if these are not working files."""
+        for known in self._tables.values():
+            if any(file.startswith(known.folder.url) for file in files):
+                return known.operations
+        return ()
+
     def close(self) -> None:
         """Stop spooling, and delete the files."""
         remove_spooler(self)
@@ -168,7 +177,8 @@ class Spool:
             clean_up(exc, self._settle, lambda: folder.delete_tree(""))
             raise
         table = _read_back(folder, [rows for rows, _ in written])
-        return Spooled(table, PartitionIndex(folder), folder, tuple(file for _, files in written for file in files))
+        files = tuple(file for _, of_part in written for file in of_part)
+        return Spooled(table, PartitionIndex(folder), folder, files, _operations(expression))
 
     def _settle(self) -> None:
         """Wait until no task writes any more: one that ends later would leave its file."""
@@ -178,6 +188,12 @@ class Spool:
             if not any(_write_part.__name__ in str(key) for keys in processing().values() for key in keys):
                 return
             time.sleep(0.1)
+
+
+def _operations(expression: Any) -> tuple[str, ...]:
+    """Return the names of the operations of an expression that need several blocks, first ones first."""
+    nodes = [node for node in expression.walk() if node.ndim == 2 and node.dependencies() and not streams(node)]
+    return tuple(dict.fromkeys(title(node) for node in reversed(nodes)))
 
 
 def _read_back(folder: Folder, rows: Sequence[int]) -> Any:

@@ -75,7 +75,9 @@ def compile_for(baseline: str, folder: Path, kernels: Iterable[str] = tuple(COMP
     if baseline not in BASELINES:
         raise ValueError(f"{baseline!r} is not a CPU baseline. The baselines are {', '.join(BASELINES)}")
     if why := lacking(baseline):
-        raise ValueError(f"kernels for {baseline} cannot be compiled on this machine: {why}")
+        raise ValueError(
+            f"kernels for {baseline} cannot be compiled on this machine: {why}. Use another baseline or machine"
+        )
     made = folder / environment_of(baseline)
     made.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:

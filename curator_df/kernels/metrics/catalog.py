@@ -211,7 +211,7 @@ def _require_known(names: Iterable[str], metrics: Mapping[str, Metric], where: s
     if unknown:
         raise ParameterError(
             f"unknown metric {', '.join(map(repr, unknown))}.{did_you_mean(str(unknown[0]), metrics)} "
-            f"docs/profiles.md and curator_df.kernels.metrics.catalog.{where} list all {len(metrics)} metrics"
+            f"All {len(metrics)}: from curator_df.kernels.metrics.catalog import {where}; print(*{where})"
         )
 
 

@@ -138,7 +138,8 @@ def _count(
     most = LONGEST_TEXT_BYTES if words == "whitespace" else LONGEST_TEXT_BYTES // 2
     if longest > most:
         raise ParameterError(
-            f"measure: a text of {longest:,} bytes is too long. The limit is {most:,} bytes. Split or drop such texts first"
+            f"a text of {longest:,} bytes is too long to be measured: the limit is {most:,} bytes. Drop such texts before, for "
+            "example with keep_where"
         )
     if words != "whitespace":
         _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts, words, stop_words)

@@ -249,7 +249,7 @@ def _require_words(df: Any, operator: str, columns: tuple[str, ...]) -> None:
         if arrow is not None and pa.types.is_nested(arrow):
             raise SchemaError(
                 f"{operator}: the prompt uses the column {name!r}, which has the type {arrow}. Convert it to text, as with "
-                f"docs.assign({name}=...)"
+                f"docs.assign(**{{{name!r}: docs[{name!r}].astype('string')}})"
             )
 
 

@@ -12,7 +12,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.arguments import choose, listed
-from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.columns import refuse_columns, require_columns, require_text
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ColumnError, ParameterError, SchemaError
@@ -180,6 +180,8 @@ def blend(
             _require_whole_numbers(df, token_column, name)
     counted = None
     if tokenizer is not None:
+        for name, df in named.items():
+            require_text(df, f"blend: {name}", text)
         counted = [add_token_count(df, tokenizer, into=COUNT, revision=revision, text=text) for df, _ in chains]
     return shuffled("blend", chains, path, storage_options, policies, shares, counted)
 

@@ -127,6 +127,10 @@ def profile_of(
         If there is none of this name, its metrics are not defined for these words, or ``words`` is given for metrics that
         were counted before.
     """
+    if isinstance(profile, list | tuple):
+        raise ParameterError(
+            f"{operator}: profile= is a {type(profile).__name__}. To apply several profiles, add them: a + b"
+        )
     if not isinstance(profile, Profile):
         profile = _named(operator, "profile", profile, published_profiles(), "a Profile")
     if words is None:

@@ -255,7 +255,7 @@ class Profile:
         if len({profile.stop_words for profile in counting}) > 1:
             raise ParameterError(
                 f"profiles {self.name!r} and {other.name!r} have different stop words, but one pass over the text counts "
-                "one list. Apply the profiles one after the other"
+                "one list. Apply them in two steps, each a keep_profile"
             )
         return Profile(
             name=f"{self.name} + {other.name}",

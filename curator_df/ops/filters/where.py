@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
+from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.arguments import require_string
 from curator_df.core.backend import backend_of
@@ -91,6 +92,11 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
         )
     if isinstance(predicate, str):
         require_expression("keep_where", df._meta, predicate)
+    elif isinstance(predicate, FrameBase):
+        raise ParameterError(
+            "keep_where needs an expression, such as 'score > 0.5', or a function that takes a block of rows (a DataFrame). To "
+            "filter by a condition that Dask computes, index the table with it: df[condition]"
+        )
     elif not callable(predicate):
         raise ParameterError(
             "keep_where needs an expression, such as 'score > 0.5', or a function that takes a block of rows (a DataFrame); "
@@ -172,7 +178,7 @@ def require_expression(operator: str, meta: Any, expression: str) -> None:
             f"Write its value into the expression{otherwise}"
         )
     try:
-        meta.eval(expression)
+        result = meta.eval(expression)
     except Exception as exc:
         if type(exc).__name__ == "UndefinedVariableError":
             columns = ", ".join(map(repr, meta.columns))
@@ -181,9 +187,20 @@ def require_expression(operator: str, meta: Any, expression: str) -> None:
             hint = (
                 f". {metrics[0]} is a metric: add its column first, with add_metrics(df, {metrics!r})"
                 if metrics
-                else did_you_mean_column(missing, meta.columns)
+                else did_you_mean_column(missing, meta.columns) or _quoted(missing, expression)
             )
             raise ColumnError(f"{operator}: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
         raise ParameterError(
             f"{operator} cannot evaluate {expression!r}: {exc}. Correct the expression{otherwise}"
         ) from exc
+    if getattr(result, "ndim", 1) == 2:  # a single = assigns a column, and the table comes back
+        raise ParameterError(
+            f"{operator}: the expression {expression!r} assigns a column with =. Compare with ==, as in "
+            f"{re.sub('(?<![=<>!])=(?!=)', '==', expression)!r}"
+        )
+
+
+def _quoted(missing: list[str], expression: str) -> str:
+    """Return advice about a name that follows a comparison, and is likely a text without its quotation marks."""
+    compared = [name for name in missing if re.search(rf"[=!]=\s*{re.escape(name)}\b", expression)]
+    return f". A text needs quotation marks: {compared[0]!r}" if compared else ""

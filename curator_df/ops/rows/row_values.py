@@ -31,7 +31,10 @@ def require_row_values(what: str, kind: str, result: Any, block: Any, is_kind: C
     wanted = f"one {kind} for each of the {len(block)} rows of the block, as a Series with its index"
     # A column of cuDF is known by its type's place: nothing here imports it.
     if not isinstance(result, pd.Series) and not _is_of_cudf(result, block):
-        raise OperatorError(f"{what} must return {wanted}; it returned a {type(result).__name__}")
+        raise OperatorError(
+            f"{what} must return {wanted}; it returned a {type(result).__name__}. It is called with a block of rows (a "
+            "DataFrame), not with one row: lambda block: block['text'].str.len() > 100"
+        )
     if not is_kind(result.dtype):
         raise OperatorError(f"{what} must return {wanted}; it returned values of {result.dtype}")
     if len(result) != len(block) or not result.index.equals(block.index):
