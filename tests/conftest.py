@@ -56,18 +56,11 @@ collect_ignore = [
 ]
 """A script for another Python, which imports what is not installed here."""
 
-LONGEST_FIRST = (
-    "tests/contracts/test_memory.py",
-    "tests/contracts/test_budget.py",
-    "tests/cluster/test_surroundings.py",
-    "tests/gpu/test_device_kernels.py",
-    "tests/cluster/test_local.py",
-    "tests/faults/test_object_store.py",
-    "tests/models/tokens/test_memory.py",
-    "tests/faults/test_runs.py",
-    "tests/io/test_object_store.py",
-    "tests/faults/test_wall.py",
+FIRST = (
     "tests/test_notebooks.py",
+    "tests/faults/test_object_store.py",
+    "tests/io/test_object_store.py",
+    "tests/models/tokens/test_memory.py",
     "tests/models/",
     "tests/dedup/",
     "tests/io/test_throttled_store.py",
@@ -75,6 +68,13 @@ LONGEST_FIRST = (
     "tests/ops/test_duplicate_report.py",
     "tests/core/ranges/test_journal_format.py",
     "tests/test_programs.py",
+    "tests/contracts/test_memory.py",
+    "tests/contracts/test_budget.py",
+    "tests/cluster/test_surroundings.py",
+    "tests/gpu/test_device_kernels.py",
+    "tests/cluster/test_local.py",
+    "tests/faults/test_runs.py",
+    "tests/faults/test_wall.py",
     "tests/monitor/test_metrics_server.py",
     "tests/io/test_pages.py",
     "tests/gpu/test_device_runs.py",
@@ -88,8 +88,9 @@ LONGEST_FIRST = (
     "tests/test_typed_notebook.py",
     "tests/cluster/test_connect.py",
 )
-"""The files that take longest run in this order, before all others. Among them, once notebooks were executed, are all files and
-folders that `.ci/run` runs again in an environment with more packages: what has passed by then is left out there."""
+"""Files and folders that run in this order, before all others. First come the notebooks, which pages wait for, and what `.ci/run`
+runs again in an environment with more packages: what has passed when that one is installed is left out there. Then come
+the files that take longest."""
 
 # A reader waits until a file that was just written is older than a tick of any file system's clock, 20 ms. Tests read thousands
 # of such files, on this system, whose files get the time of this clock.
@@ -142,7 +143,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the files that take longest first: the other processes would wait for the last of them."""
+    """Order the files as `FIRST` says: at the end, the other processes would wait for a file that takes long."""
     if config.option.except_passed is not None:
         passed = set(config.option.except_passed.read_text().splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
@@ -158,10 +159,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _place(item: pytest.Item) -> int:
-    """Return the place of the file of a test, or of its folder, in `LONGEST_FIRST`; all others come last."""
+    """Return the place of the file of a test, or of its folder, in `FIRST`; all others come last."""
     path = item.path.relative_to(CHECKOUT).as_posix()
-    places = (place for place, name in enumerate(LONGEST_FIRST) if path.startswith(name))
-    return next(places, len(LONGEST_FIRST))
+    places = (place for place, name in enumerate(FIRST) if path.startswith(name))
+    return next(places, len(FIRST))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
