@@ -26,6 +26,7 @@ NEEDS = {
 }
 """Packages that a notebook needs besides those of the tests."""
 IN_THIS_PROCESS = (
+    "01_first_curation.ipynb",
     "02_near_duplicates.ipynb",
     "03_quality_filters.ipynb",
     "06_web_crawl_to_tokens.ipynb",
