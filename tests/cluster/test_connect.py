@@ -45,6 +45,14 @@ def rows_of(folder):
     return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
+@pytest.fixture
+def in_this_process():
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    of_one = {"processes": False, "protocol": "tcp", "threads_per_worker": 1}
+    with LocalCluster(n_workers=1, **of_one, **settings) as running, Client(running) as client:
+        yield running, client
+
+
 def test_the_worker_that_breaks_the_budget_is_named():
     workers = {"tcp://a:1": worker("a", 800), "tcp://a:2": worker("a", 2000), "tcp://b:1": worker("b", 800)}
     with pytest.raises(errors.BudgetError, match=r"tcp://a:2 \(2\.00 GB\)"):
@@ -133,17 +141,15 @@ def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_p
             running.sync(more[0].close)
 
 
-def test_a_scheduler_is_found_by_its_file(tmp_path):
+def test_a_scheduler_is_found_by_its_file(in_this_process, tmp_path):
+    running, _ = in_this_process
     with pytest.raises(errors.NoClusterError, match=r"dask scheduler --scheduler-file .*nowhere\.json"):
         cdf.connect(tmp_path / "nowhere.json")
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, memory_limit="900MB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as running:
-        written = tmp_path / "scheduler.json"
-        written.write_text(json.dumps(running.scheduler.identity()))
-        with cdf.connect(written) as connection:
-            assert connection.client.scheduler.address == running.scheduler_address
-            assert connection.client.submit(sum, [1, 2]).result() == 3
+    written = tmp_path / "scheduler.json"
+    written.write_text(json.dumps(running.scheduler.identity()))
+    with cdf.connect(written) as connection:
+        assert connection.client.scheduler.address == running.scheduler_address
+        assert connection.client.submit(sum, [1, 2]).result() == 3
 
 
 @pytest.mark.parametrize(
@@ -196,36 +202,36 @@ class EndsItsWorker:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp_path):
+def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("curator_df.interactive.results.MOST_LOST", 1)
     settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
         Client(running) as client,
         cdf.connect(client),
     ):
-        with pytest.raises(errors.BudgetError, match=r"was lost 4 times before it had sent the result"):
+        with pytest.raises(errors.BudgetError, match=r"was lost 2 times before it had sent the result"):
             dask.delayed(EndsItsWorker)(str(tmp_path)).compute()
         # Each time directly, and once more through the scheduler where another worker was there in time. A second request may
         # fail before the lost result was computed again.
-        assert 2 <= len(list(tmp_path.iterdir())) <= 8
+        assert 2 <= len(list(tmp_path.iterdir())) <= 4
         assert dask.delayed(sum)([1, 2]).compute() == 3
 
 
-def test_results_come_directly_from_workers_that_can_be_reached(monkeypatch):
-    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
-        assert reaches_workers(client)
-        with cdf.connect(client):
-            monkeypatch.setitem(running.scheduler.handlers, "gather", None)
-            assert dask.delayed(sum)([1, 2]).compute() == 3
+def test_results_come_directly_from_workers_that_can_be_reached(in_this_process, monkeypatch):
+    running, client = in_this_process
+    assert reaches_workers(client)
+    with cdf.connect(client):
+        monkeypatch.setitem(running.scheduler.handlers, "gather", None)
+        assert dask.delayed(sum)([1, 2]).compute() == 3
 
-        async def nobody_answers():
-            await asyncio.sleep(60)
+    async def nobody_answers():
+        await asyncio.sleep(60)
 
-        monkeypatch.setattr("curator_df.interactive.results.SECONDS_TO_REACH", 0.1)
-        with monkeypatch.context() as silent:
-            silent.setattr(client, "rpc", lambda address: SimpleNamespace(identity=nobody_answers))
-            assert not reaches_workers(client)
+    monkeypatch.setattr("curator_df.interactive.results.SECONDS_TO_REACH", 0.1)
+    with monkeypatch.context() as silent:
+        silent.setattr(client, "rpc", lambda address: SimpleNamespace(identity=nobody_answers))
+        assert not reaches_workers(client)
 
 
 def test_a_computation_ends_if_no_worker_comes_back(monkeypatch):
@@ -299,35 +305,30 @@ def test_a_computation_ends_if_no_worker_comes_back_for_finished_pieces(monkeypa
         assert mine.status == "pending"
 
 
-def test_what_a_computation_waits_for_is_cancelled_and_nothing_else():
-    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
-        unmet = {"resources": {"none there": 1}}
-        futures = [client.submit(sum, [1, 2], key="lost"), client.submit(sum, [1], key="there")]
-        futures += [client.submit(sum, [n], key=f"{n}", **unmet) for n in range(3)]
-        lost, there, first, known, others = futures
-        wait([lost, there])
-        client.futures["lost"].lose()
-        cancel_waiting(client, {"lost", "there", "0", "1"}, {"1"})
-        assert [future.status for future in futures] == ["cancelled", "finished", "cancelled", "pending", "pending"]
-        cancel_waiting(client, {"there", "1"}, {"1"})  # or it would wait forever
-        assert (there.status, known.status, others.status, first.status) == (
-            "finished",
-            "cancelled",
-            "pending",
-            "cancelled",
-        )
+def test_what_a_computation_waits_for_is_cancelled_and_nothing_else(in_this_process):
+    _, client = in_this_process
+    unmet = {"resources": {"none there": 1}}
+    futures = [client.submit(sum, [1, 2], key="lost"), client.submit(sum, [1], key="there")]
+    futures += [client.submit(sum, [n], key=f"{n}", **unmet) for n in range(3)]
+    lost, there, first, known, others = futures
+    wait([lost, there])
+    client.futures["lost"].lose()
+    cancel_waiting(client, {"lost", "there", "0", "1"}, {"1"})
+    assert [future.status for future in futures] == ["cancelled", "finished", "cancelled", "pending", "pending"]
+    cancel_waiting(client, {"there", "1"}, {"1"})  # or it would wait forever
+    assert (there.status, known.status, others.status, first.status) == (
+        "finished",
+        "cancelled",
+        "pending",
+        "cancelled",
+    )
 
 
-def test_a_closed_client_is_a_lost_scheduler(tmp_path):
-    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+def test_a_closed_client_is_a_lost_scheduler(in_this_process, tmp_path):
+    running, _ = in_this_process
     table = dd.from_pandas(pd.DataFrame({"n": range(10)}), 2)
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
-        Client(running, set_as_default=False) as client,
-        cdf.connect(client),
-    ):
+    with Client(running, set_as_default=False) as client, cdf.connect(client):
         client.close()
         with pytest.raises(errors.SchedulerLostError, match="Start a cluster"):
             client.get(table.expr, table.__dask_keys__())
@@ -353,14 +354,6 @@ def test_workers_that_die_again_and_again_come_back_on_a_local_cluster():
                     time.sleep(0.05)
             assert len(running.workers) == 1
         assert "_update_worker_status" not in vars(running)
-
-
-@pytest.fixture
-def in_this_process():
-    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    of_one = {"processes": False, "protocol": "tcp", "threads_per_worker": 1}
-    with LocalCluster(n_workers=1, **of_one, **settings) as running, Client(running) as client:
-        yield running, client
 
 
 def changes_of(running, client):
