@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import curator_df as cdf
 from curator_df.core.runner.run import MOST_RANGES, RANGE_BYTES
-from curator_df.dedup.near.stages import KEY_WORDS
+from curator_df.dedup.near.settings import KEY_WORDS
 from curator_df.memory.budget import GOOD_THREAD_BYTES, Layout, choose_layout
 from curator_df.memory.sizes import show_size
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.program import PendingPass, Program, Step
+from curator_df.core.planning.program import DiskNeed, PendingPass, Program, StageStart, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
 from curator_df.core.ranges.source import Ranges
@@ -149,6 +149,19 @@ class SubstringDrop(Keyed):
             PendingPass(f"{level} for {name}, then merge them", f"hash and sort {level}", KEY_WRITER_FACTOR)
             for level in FINDS
         ]
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for anchors, in the worst case with as many stretches; later, for the keys of its level.
+
+        The keys of later levels are counted before each begins, and the space for them is required then.
+        """
+        if self.earlier:
+            return self.plan_exchange(start).need(name)
+        anchors = replace(self, level="anchors")
+        need = anchors.plan_exchange(start).need(name)
+        stretches = replace(self, level="stretches").exchange_of(anchors.about_keys(start.before, start.ranges), start)
+        more = max(need.kept_bytes + stretches.need(name).needed_bytes - need.needed_bytes, 0)
+        return replace(need, more_bytes=more, worst_case="if most of the text is repeated")
 
     def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
         """Create the key file of a range."""

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimate of an exchange before it starts: reducers, memory of a task, disk space; raises an error if these are missing."""
+"""Estimate of an exchange before it starts: reducers, memory of a task, disk space."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from curator_df.core.planning.price import TASK_SLACK_BYTES
-from curator_df.errors import BudgetError, DiskFullError
+from curator_df.core.planning.program import DiskNeed
+from curator_df.errors import BudgetError
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Finds, Keep, key_words
 from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.slice_file import ENTRY, rows_in_page
-from curator_df.files.storage import Folder
-from curator_df.memory.sizes import show_size, show_sizes
+from curator_df.memory.sizes import show_sizes
 
 MOST_REDUCERS = 4096
 """Maximum number of reducers; beyond it reducers grow: each reads a piece of every map file, and pieces would become small."""
@@ -45,10 +46,16 @@ class ExchangePlan:
     count_bytes: int = 0
     """Bytes of other files, which count what rows have in common."""
 
-    @property
-    def disk_bytes(self) -> int:
-        """Number of bytes in the exchange's folder."""
-        return self.key_bytes + self.drop_bytes + self.member_bytes + self.count_bytes
+    def need(self, name: str, **worst: Any) -> DiskNeed:
+        """Return its disk space for the operation of this name; ``worst`` are the fields of the worst case."""
+        parts = {
+            "keys": self.key_bytes,
+            "rows to drop": self.drop_bytes + self.member_bytes,
+            "counts of common shingles": self.count_bytes,
+            "keys while sorting": self.scratch_bytes,
+        }
+        kept_bytes = self.drop_bytes + self.member_bytes
+        return DiskNeed(name, {what: size for what, size in parts.items() if size}, kept_bytes, **worst)
 
 
 def choose_reducers(total_rows: int, row_bytes: int, work_bytes: int) -> int:
@@ -79,14 +86,13 @@ def project_exchange(
     map_files: int,
     work_bytes: int,
     tasks_at_a_time: int = 1,
-    folder: Folder | None = None,
     reducers: int | None = None,
     of_parts: bool = False,
     finds: Finds = "drops",
     member_slices: int = 0,
     count_bytes: int = 0,
 ) -> ExchangePlan:
-    """Estimate an exchange, and raise an error if it cannot fit.
+    """Estimate an exchange, and raise an error if a task of it cannot fit.
 
     Parameters
     ----------
@@ -100,8 +106,6 @@ def project_exchange(
         Working memory of a task in bytes.
     tasks_at_a_time : int
         Number of concurrent tasks on the machine of the scratch directory.
-    folder : Folder, optional
-        Folder for the files, whose free space is checked if it is known.
     reducers : int, optional
         Number of reducers of an exchange that is resumed; by default `choose_reducers`.
     of_parts : bool
@@ -117,8 +121,6 @@ def project_exchange(
     ------
     BudgetError
         If a task needs more memory than ``work_bytes``. Nothing has been started.
-    DiskFullError
-        If the folder has too little free space. Nothing has been started.
     """
     if work_bytes < LEAST_TASK_BYTES + TASK_SLACK_BYTES:
         need, has = show_sizes(LEAST_TASK_BYTES + TASK_SLACK_BYTES, work_bytes)
@@ -135,7 +137,7 @@ def project_exchange(
     drop_bytes = _file_bytes(total_rows, DROP_WORDS, reducers, -(-map_files // per_file)) * (1 if per_file == 1 else 2)
     member_bytes = _file_bytes(total_rows, MEMBER_WORDS, reducers, member_slices) if member_slices else 0
     sorted_words = DROP_WORDS + (MEMBER_WORDS if member_slices else 0) + (words if passes > 1 else 0)
-    plan = ExchangePlan(
+    return ExchangePlan(
         reducers=reducers,
         ranges_per_drop_file=per_file,
         task_bytes=work_bytes,
@@ -146,8 +148,6 @@ def project_exchange(
         passes=passes,
         count_bytes=count_bytes,
     )
-    _require_space(plan, folder)
-    return plan
 
 
 def merge_passes(slices: int, rows: int, words: int, memory_bytes: int) -> int:
@@ -166,34 +166,3 @@ def merge_passes(slices: int, rows: int, words: int, memory_bytes: int) -> int:
 def _file_bytes(rows: int, words: int, files: int, slices: int) -> int:
     pages = rows // rows_in_page(words) + min(files * slices, rows)
     return rows * 8 * words + pages * 8 + files * (slices * ENTRY.size + 32)
-
-
-def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
-    free = None if folder is None else folder.free_bytes()
-    needed = plan.disk_bytes + plan.scratch_bytes
-    if free is not None and free < needed:
-        need, has = show_sizes(needed, free)
-        counts = f"{show_size(plan.count_bytes)} for counting common shingles, " if plan.count_bytes else ""
-        raise DiskFullError(
-            f"comparing the keys of all rows needs {need} for temporary files: {show_size(plan.key_bytes)} of "
-            f"keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, {counts}and "
-            f"{show_size(plan.scratch_bytes)} while sorting; only {has} are free in "
-            f"{folder.url if folder else ''}. Nothing was started. Free some space, set another workdir=, or "
-            f"{smaller_part(free / needed)}"
-        )
-
-
-def smaller_part(share: float) -> str:
-    """Return the advice to process only the share of the rows that fits, rounded down to a hundredth.
-
-    Examples
-    --------
-    >>> smaller_part(0.379)
-    'put sample_rows(fraction=0.37) before it'
-    >>> smaller_part(0.001)
-    'put sample_rows before it with a fraction below 0.01'
-    """
-    hundredths = int(100 * share)
-    if hundredths == 0:
-        return "put sample_rows before it with a fraction below 0.01"
-    return f"put sample_rows(fraction={hundredths / 100}) before it"

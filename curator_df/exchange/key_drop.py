@@ -30,7 +30,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.program import PendingPass, Program, SideOutput, Step
+from curator_df.core.planning.program import DiskNeed, PendingPass, Program, SideOutput, StageStart, Step
+from curator_df.core.planning.row_estimate import PART_BYTES_GUESS
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError, OfRange, RangeAction
@@ -87,6 +88,11 @@ class InOrder:
     def held_bytes(self) -> int:
         """Memory of the table of each worker process in bytes."""
         return table_bytes(self.most_keys)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk space for the keys in bytes."""
+        return self.most_keys * 8 * KEY_WORDS
 
 
 @dataclass(frozen=True)
@@ -201,8 +207,7 @@ def ordered_keys(runner: Any, before: Program, step: Step, room: InOrder) -> Ord
             found.end(0)
         except OSError as exc:
             raise NeedsPassesError(f"its working folder does not support locks ({exc})") from exc
-    disk_bytes = room.most_keys * 8 * KEY_WORDS
-    runner.exchanges.append(ExchangeReceipt(step.name, 0, 0, 0, 1.0, disk_bytes, 0, 0, 0, 0.0))
+    runner.exchanges.append(ExchangeReceipt(step.name, 0, 0, 0, 1.0, room.disk_bytes, 0, 0, 0, 0.0))
     return found
 
 
@@ -418,6 +423,12 @@ class PartDrop(Keyed):
         """Create the key file of a range."""
         return RangeKeys(self, exchange, number, memory_bytes)
 
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for the keys of parts, whose number follows from a guess of their size."""
+        plan = self.plan_exchange(start)
+        short = f"if most parts have {PART_BYTES_GUESS // 4} bytes, and not {PART_BYTES_GUESS}"
+        return plan.need(name, more_bytes=3 * plan.need(name).needed_bytes, worst_case=short)
+
     def prepare(self, runner: Any, before: Program, step: Step) -> Found:
         """Exchange the keys of all parts."""
         return KeyStages(runner, before, step, self).run()
@@ -524,6 +535,12 @@ class KeyDrop(Keyed):
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return no pass if it is decided in input order, else those of the exchange."""
         return super().passes(name) if self.ordered is None else ()
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for the exchange of its keys, or for the keys that a drop in input order keeps."""
+        if self.ordered is None:
+            return super().disk_need(name, start)
+        return DiskNeed(name, {"keys": self.ordered.disk_bytes}, self.ordered.disk_bytes)
 
     @property
     def other_files(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.program import Program, StageStart, Step
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.step_counts import StepCounts
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
@@ -30,7 +30,6 @@ from curator_df.exchange.exchange import (
     row_addresses,
     swap_if_last,
 )
-from curator_df.exchange.exchange_plan import project_exchange
 from curator_df.exchange.keys import Keyed, KeySink
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.row_order import Rows
@@ -449,26 +448,12 @@ class KeyStages:
         if home.exists(name):
             chosen = json.loads(home.read(name))
         else:
-            layout = self.runner.session.layout
-            rows, map_files = pending.about_keys(self.before, self.runner.ranges), len(self.runner.ranges)
-            if (against := pending.against) is not None:
-                rows += pending.for_kept.about_keys(against.program, against.ranges)
-                map_files += len(against.ranges)
-            plan = project_exchange(
-                rows,
-                keep=pending.keep,
-                map_files=map_files,
-                work_bytes=layout.thread_bytes,
-                tasks_at_a_time=layout.workers * layout.threads,
-                folder=home,
-                of_parts=pending.of_parts,
-                finds=pending.finds,
-                member_slices=len(groups) if keeps_members else 0,
-            )
+            start = StageStart(self.before, self.runner.ranges, self.runner.session.layout)
+            plan = pending.plan_exchange(start)
             chosen = {
                 "reducers": plan.reducers,
                 "ranges_per_drop_file": plan.ranges_per_drop_file,
-                "projected_bytes": plan.disk_bytes + plan.scratch_bytes,
+                "projected_bytes": plan.need(self.step.name).needed_bytes,
             }
             home.write(name, json.dumps(chosen).encode())
         exchange = Exchange(

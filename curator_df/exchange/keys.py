@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import lower
-from curator_df.core.planning.program import Pending, PendingPass, Program
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.sink import RangeWriter, StageSink
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges, range_starts
 from curator_df.core.runner.run import range_bytes
 from curator_df.exchange.exchange import Exchange, Finds, KeyWriter
+from curator_df.exchange.exchange_plan import ExchangePlan, project_exchange
+from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.storage import FileRecord, Folder
 
 LEAST_KEY_BYTES = 2_000_000
@@ -93,6 +95,39 @@ class Keyed(Pending):
     def drop_starts(self, ranges: Ranges) -> npt.NDArray[np.int64]:
         """Return the smallest first word of the drops of each range: by default, an address."""
         return range_starts(ranges)
+
+    def plan_exchange(self, start: StageStart) -> ExchangePlan:
+        """Estimate the exchange of its keys.
+
+        Raises
+        ------
+        BudgetError
+            If a task needs more memory than it has.
+        """
+        rows, map_files = self.about_keys(start.before, start.ranges), len(start.ranges)
+        if (against := self.against) is not None and against.program is not None:
+            rows += self.for_kept.about_keys(against.program, against.ranges)
+            map_files += len(against.ranges)
+        return self.exchange_of(rows, start, map_files)
+
+    def exchange_of(self, rows: int, start: StageStart, map_files: int | None = None) -> ExchangePlan:
+        """Estimate an exchange of this number of keys, from one file for each input split by default."""
+        layout = start.layout
+        starts = self.drop_starts(start.ranges)
+        return project_exchange(
+            rows,
+            keep=self.keep,
+            map_files=len(start.ranges) if map_files is None else map_files,
+            work_bytes=layout.thread_bytes,
+            tasks_at_a_time=layout.workers * layout.threads,
+            of_parts=self.of_parts,
+            finds=self.finds,
+            member_slices=len(RangeGroups(starts, ranges_per_group(len(starts)))) if self.keeps_members else 0,
+        )
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for the exchange of its keys."""
+        return self.plan_exchange(start).need(name)
 
     against: KeptRows | None = None
     """Rows of another table; rows with the same keys are dropped."""

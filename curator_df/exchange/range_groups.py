@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.exchange.exchange import drop_bounds
 
 MOST_GROUPS = 256
@@ -57,3 +59,12 @@ def ranges_per_group(ranges: int) -> int:
     [1, 1, 4, 8, 196]
     """
     return max(min(GROUP_RANGES, -(-ranges // FEWEST_GROUPS)), -(-ranges // MOST_GROUPS))
+
+
+def group_ranges(ranges: Ranges, against: Any = None) -> RangeGroups:
+    """Group the ranges of a table and those of another one (`exchange.keys.KeptRows`), which follow them; None for none."""
+    starts = range_starts(ranges)
+    if against is None:
+        return RangeGroups(starts, ranges_per_group(len(starts)))
+    joined = np.concatenate([starts, range_starts(against.ranges) + against.first_address])
+    return RangeGroups(joined, ranges_per_group(len(joined)), len(against.ranges))

@@ -38,6 +38,7 @@ from curator_df.core.ranges.range_action import OnPartitions, RangeAction
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import BadRow, Ranges, range_starts
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
+from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, PassRunner, stage_identity, temporary_name
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
@@ -318,6 +319,7 @@ class Looks:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
+        stop_if_explaining(plan, [program])
         prepare_kernels(session, [program])
         ranges = program.source.cut(range_bytes(program.source))
         run = PassRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")

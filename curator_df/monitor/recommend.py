@@ -20,8 +20,10 @@ from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.row_estimate import estimate_rows
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
+from curator_df.core.runner.explaining import note_time
 from curator_df.core.runner.run import range_bytes
-from curator_df.dedup.near.stages import default_bands_per_iteration, project_bands
+from curator_df.dedup.near.settings import default_bands_per_iteration
+from curator_df.dedup.near.stages import project_bands
 from curator_df.errors import BudgetError
 from curator_df.files.storage import Folder
 from curator_df.io.jsonl.reader import read_jsonl
@@ -324,6 +326,8 @@ def recommend(
             source, ranges, chain, text=text, is_parquet=is_parquet, sample_bytes=sample_bytes, layout=layout
         )
     threads = layout.workers * layout.threads
+    if time is not None:
+        note_time(lower(chain(docs)), layout, time.seconds(source.text_bytes, len(ranges), threads))
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     batches = recommend_batches(model, device_bytes, lambda step: _plan(step(docs), layout))
     return Recommendation(
@@ -381,8 +385,7 @@ def _memory_reason(plan: Plan) -> str:
 
 
 def _disk_bytes(rows: int, num_bands: int, map_files: int, layout: Layout) -> int:
-    plan = project_bands(rows, num_bands, map_files, layout)
-    return plan.disk_bytes + plan.scratch_bytes
+    return project_bands(rows, num_bands, map_files, layout).need("drop_near_duplicates").needed_bytes
 
 
 def _fraction(rows: int, num_bands: int, map_files: int, layout: Layout, free_bytes: int | None) -> float:

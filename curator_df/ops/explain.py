@@ -13,6 +13,7 @@ from typing import Any
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
+from dask.dataframe.dask_expr._reductions import Chunk
 
 from curator_df.core.calls import unknown_keyword
 from curator_df.core.planning.branches import Branch, bound, fork, side_branches
@@ -20,13 +21,13 @@ from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks,
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
-from curator_df.core.planning.plan import Plan, planned
+from curator_df.core.planning.plan import Plan, plan_fork, planned
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
-from curator_df.core.runner.explaining import PlanKnown, explaining
-from curator_df.core.runner.run import check_folders, range_bytes
+from curator_df.core.runner.explaining import DaskComputes, PlanKnown, explaining, with_sampled_time
+from curator_df.core.runner.run import check_folders, range_bytes, with_disk
 from curator_df.core.runner.session import current_session, has_session
-from curator_df.errors import ParameterError
+from curator_df.errors import ExpressionError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
@@ -37,6 +38,7 @@ from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.memory.sizes import show_duration, show_size
 from curator_df.memory.small_input import small_input
+from curator_df.ops.rows.ids import CountSink
 
 RUNS = (
     "write_parquet",
@@ -53,12 +55,20 @@ RUNS = (
     "describe",
     "describe_domains",
     "describe_importance",
+    "describe_drops",
+    "describe_exact_duplicates",
+    "describe_near_duplicates",
+    "describe_semantic_duplicates",
+    "explore_thresholds",
+    "audit_duplicates",
+    "preview",
+    "push_to_hub",
 )
 """Functions whose call `explain` plans."""
 
 
 def explain(
-    df: dd.DataFrame | Mapping[str, dd.DataFrame],
+    df: dd.DataFrame | Mapping[str, dd.DataFrame] | str | os.PathLike[str],
     run: Callable[..., Any] | None = None,
     *,
     memory: str | int | None = None,
@@ -70,13 +80,13 @@ def explain(
 
     Parameters
     ----------
-    df : dask.dataframe.DataFrame, or mapping of str to dask.dataframe.DataFrame
-        A table of Dask. For a table that is not a chain on one of the readers, the plan says what Dask
-        computes first, where its rows are written, and about how many bytes. A mapping of folders to tables is planned as
-        `write_many` runs it: all outputs in one pass.
+    df : dask.dataframe.DataFrame, mapping of str to dask.dataframe.DataFrame, or path
+        First argument of ``run``, mostly a table of Dask. For a table that is not a chain on one of the readers, the plan
+        says what Dask computes first, where its rows are written, and about how many bytes. A mapping of folders to tables
+        is planned as `write_many` runs it: all outputs in one pass.
     run : callable, optional
         Function that will run, whose call is planned as it would start: a writer, `checkpoint`, `shuffle_rows`, `blend`,
-        a ``find_`` operator, `describe`, `describe_domains` or `describe_importance`.
+        a ``find_`` or ``describe_`` operator, `explore_thresholds`, `audit_duplicates`, `preview` or `push_to_hub`.
         By default `write_parquet`, or `write_many` for a mapping.
     memory : str or int, optional
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
@@ -143,7 +153,7 @@ def explain(
     pins = dict.fromkeys(pin for each in programs for pin in getattr(getattr(each.source, "listing", None), "pins", ()))
     pinned = [("pinned", pin) for pin in pins]
     remarks = (*plan.remarks, *computed.remarks, *pinned, *reused, *_compiling(programs))
-    plan = dataclasses.replace(plan, remarks=remarks)
+    plan = with_sampled_time(dataclasses.replace(plan, remarks=remarks), programs)
     return plan if computed.files is None else dataclasses.replace(plan, **computed.files)
 
 
@@ -166,7 +176,8 @@ def _of_writer(
             require_not_input(branch.program, branch.sink)
             check_folders(dataclasses.replace(branch, rejects=None), "raise")
     branches += side_branches(branches)
-    return planned(fork(branches), layout, range_bytes)[1], [branch.program for branch in branches]
+    joined, plan = planned(fork(branches), layout, range_bytes)
+    return with_disk(plan, joined, layout, "auto"), [branch.program for branch in branches]
 
 
 def _of_call(
@@ -183,7 +194,7 @@ def _of_call(
     if name not in RUNS or not str(inspect.unwrap(run).__module__).startswith("curator_df."):
         operator = " Apply an operator to the table first: explain(df.pipe(operator, ...))" if callable(run) else ""
         raise ParameterError(
-            f"explain: run={name} is not a function that writes or searches. Use one of: {', '.join(RUNS)}.{operator}"
+            f"explain: run={name} is not a function that writes, searches or describes. Use one of: {', '.join(RUNS)}.{operator}"
         )
     nowhere = os.path.join(tempfile.gettempdir(), "explained-by-curator-df")
     folder = {"path": nowhere} if "path" in inspect.signature(run).parameters else {}
@@ -192,9 +203,35 @@ def _of_call(
             run(tables, **{**folder, **options})
     except PlanKnown as known:
         return known.plan, known.programs
+    except DaskComputes as computed:
+        return _of_dask(computed.expression, layout)
     raise ParameterError(
         f"explain: {name} with these arguments starts no run, because it has nothing to compute. Pass a table that is not "
         "computed yet, such as one that read_parquet returns"
+    )
+
+
+def _of_dask(expression: Any, layout: Layout) -> tuple[Plan, Sequence[Program]]:
+    """Return the plan for a table that Dask is about to compute, and its program: the largest part that is a chain on a reader.
+
+    Dask computes each partition, which has about the bytes of a block, and combines what comes out.
+    """
+    for node in expression.walk():
+        if getattr(node, "ndim", None) != 2 or isinstance(node, Chunk):  # part of a reduction
+            continue
+        try:
+            program = for_sink(lower(new_collection(node)))
+        except ExpressionError:
+            continue
+        joined = fork([Branch(program, CountSink(Folder(".")))])
+        plan = with_disk(plan_fork(joined, layout), joined, layout)
+        last = dataclasses.replace(plan.stages[-1], title="compute", steps=plan.stages[-1].steps[:-1])
+        said = "Dask computes each partition in a task, and the result comes to this process. It cannot be resumed"
+        remarks = (*plan.remarks, ("then", said))
+        return dataclasses.replace(plan, stages=(*plan.stages[:-1], last), remarks=remarks, run_once=""), [program]
+    raise ParameterError(
+        "explain: this call computes tables that do not begin with a reader of curator_df, such as read_parquet. Dask "
+        "computes them without a plan"
     )
 
 

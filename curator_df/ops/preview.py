@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import uuid
 from collections.abc import Iterator
@@ -18,14 +19,21 @@ from dask.dataframe.dask_expr._expr import MapPartitions
 
 from curator_df.arguments import require_integer
 from curator_df.core.planning.branches import without_folders
+from curator_df.core.planning.device_plan import for_sink
+from curator_df.core.planning.disk import WorkingFiles
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import DiskNeed
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.source import Ranges, Source
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.session import current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.files.working_files import PREVIEW_FOLDER
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.write import write_parquet
 from curator_df.memory.sizes import show_count
 from curator_df.ops.rows.sample import GroupLookup
@@ -153,6 +161,8 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     part = foreign_part(df.expr) if isinstance(df, FrameBase) and df.ndim == 2 else None
     if part is None:
         lower(df)
+    if is_explaining():
+        _explain(df, rows)
     session, spooler = current_session(), current_spooler()
     if spooler is None:
         raise NoClusterError(
@@ -177,6 +187,22 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     finally:
         home.delete_tree("")
         spooler.forget(sample)
+
+
+def _explain(df: Any, rows: int) -> None:
+    """Stop with the plan of the run over the rows of a sample."""
+    chain = new_collection(_of_some_rows(df.expr))
+    program, layout = for_sink(lower(chain)), current_session().weigh_client()
+    sink = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    plan = plan_stream(program, sink, sink, layout)
+    taken = places(len(find_origin(chain.expr).operand("func").ranges), rows)
+    said = f"the chain runs over up to {show_count(rows, 'row')}, which are read at {show_count(len(taken), 'place')}"
+    # The rows, once as a copy that the chain reads and once as its result.
+    files = WorkingFiles(
+        (DiskNeed("preview", {"rows of the sample, and what is kept and dropped": 2 * SAMPLE_BYTES}, 0),)
+    )
+    plan = dataclasses.replace(plan, remarks=(("then", said), *plan.remarks), working_files=files)
+    stop_if_explaining(plan, [program])
 
 
 def _of_some_rows(expression: Any) -> Any:

@@ -35,6 +35,10 @@ def price_of(case: Any) -> dict[str, Any]:
         found["held_bytes"] = plan.held_bytes
     if plan.limits:
         found["limits"] = [f"{name}: {most}" for name, most in plan.limits]
+    if needs := plan.working_files.needs:
+        found["working_files"] = [
+            ", ".join([f"{need.name}: {' + '.join(need.parts)}", need.worst_case]) for need in needs
+        ]
     remarks = [f"{label}: {text}" for label, text in plan.remarks if label not in OF_THIS_MACHINE]
     return found | ({"remarks": remarks} if remarks else {})
 

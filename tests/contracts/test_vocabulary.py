@@ -80,7 +80,9 @@ VOCABULARY = {
     "dense": Word("whether rows are numbered consecutively", "", "bool"),
     "device_memory": Word("memory budget of a GPU", "bytes", "str | int"),
     "df": Word(
-        "table to process", "", f"{TABLE} | pd.DataFrame | Mapping[str, {TABLE}] | Mapping[str, {TABLE} | pd.DataFrame]"
+        "table to process",
+        "",
+        f"{TABLE} | pd.DataFrame | Mapping[str, {TABLE}] | Mapping[str, {TABLE} | pd.DataFrame] | {PATH}",
     ),
     "dimensions": Word("length of a vector", "numbers", "int"),
     "directives": Word("further lines of a job script's head", "", "Sequence[str]"),

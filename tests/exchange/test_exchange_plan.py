@@ -4,6 +4,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from curator_df.core.planning.disk import WorkingFiles
 from curator_df.errors import BudgetError, DiskFullError
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, choose_reducers, merge_passes, project_exchange
@@ -43,6 +44,7 @@ def test_too_little_memory_or_disk_is_refused(tmp_path):
         BudgetError, match=r"comparing the keys of all rows needs 8 MB for each task, but a task has only 4 MB"
     ):
         project_exchange(10**6, keep="first", map_files=8, work_bytes=4_000_000)
+    files = WorkingFiles((project_exchange(10**9, keep="first", map_files=8, work_bytes=10**8).need("a_drop"),))
     with (
         mock.patch.object(Folder, "free_bytes", return_value=10**9),
         pytest.raises(
@@ -50,7 +52,7 @@ def test_too_little_memory_or_disk_is_refused(tmp_path):
             match=r"of keys.*1\.00 GB are free in .*Nothing was started.* put sample_rows\(fraction=0\.0[1-9]\)",
         ),
     ):
-        project_exchange(10**9, keep="first", map_files=8, work_bytes=10**8, folder=Folder(str(tmp_path)))
+        files.require(Folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize("keep", ["first", "largest"])

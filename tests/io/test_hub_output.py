@@ -177,12 +177,24 @@ def test_json_lines_a_branch_folders_of_values_and_no_card(hub, docs, tmp_path):
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_a_plan_says_where_the_files_wait_and_asks_nothing_of_the_hub(hub, docs, tmp_path):
+def test_a_plan_says_where_the_files_wait_and_changes_nothing_on_the_hub(hub, docs, tmp_path):
     plan = cdf.explain(docs, cdf.write_parquet, path=URL, storage_options=hub.options)
     said = dict(plan.remarks)["dataset"]
     assert re.fullmatch(r"the files are written to .*hub-org-out \(.* free\), sent to hf://datasets/org/out, .*", said)
-    assert hub.requests == []
+    assert hub.repositories == {}
     assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_plan_refuses_a_dataset_with_files_as_the_start_does(hub, docs, tmp_path):
+    cdf.write_parquet(docs, URL, storage_options=hub.options, workdir=tmp_path / "first")
+    for on_existing in ("raise", "resume"):
+        options = {"storage_options": hub.options, "workdir": tmp_path / "second", "on_existing": on_existing}
+        with pytest.raises(errors.OutputExistsError) as refused:
+            cdf.explain(docs, cdf.write_parquet, path=URL, **options)
+        with pytest.raises(errors.OutputExistsError) as started:
+            cdf.write_parquet(docs, URL, **options)
+        assert str(refused.value) == str(started.value)
+    assert cdf.explain(docs, cdf.write_parquet, path=URL, **{**options, "on_existing": "overwrite"}).stages
 
 
 def test_a_plan_that_does_not_fit_creates_no_dataset(hub, docs):

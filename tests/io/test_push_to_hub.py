@@ -170,6 +170,23 @@ def test_other_files_of_the_split_are_refused_or_replaced_and_all_others_stay(hu
         cdf.push_to_hub(outputs / "two", "org/corpus", on_existing="raise", storage_options=hub.options)
 
 
+def test_a_plan_of_an_upload_refuses_what_the_call_would_and_creates_nothing(hub, outputs):
+    options = {"repo": "org/corpus", "storage_options": hub.options}
+    plan = cdf.explain(outputs / "two", cdf.push_to_hub, create=True, memory="1GB", **options)
+    assert re.fullmatch(r"1 file of .* to hf://datasets/org/corpus", dict(plan.remarks)["sends"])
+    assert plan.stages == ()
+    assert "steps" not in dict(plan.lines())
+    assert hub.repositories == {}
+    with pytest.raises(errors.InputError) as refused:
+        cdf.explain(outputs / "two", cdf.push_to_hub, memory="1GB", **options)
+    with pytest.raises(errors.InputError) as started:
+        cdf.push_to_hub(outputs / "two", **options)
+    assert str(refused.value) == str(started.value)
+    hub.add("org/corpus", {"data/train-00000-of-00009.parquet": b"old"})
+    with pytest.raises(errors.OutputExistsError, match="has 1 file of another output"):
+        cdf.explain(outputs / "two", cdf.push_to_hub, memory="1GB", **options)
+
+
 def test_a_repeated_call_sends_nothing_and_makes_no_commit(hub, outputs):
     first = cdf.push_to_hub(outputs / "parquet", "org/corpus", create=True, storage_options=hub.options)
     sent = hub.count("PUT", "/lfs/")

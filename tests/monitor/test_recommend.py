@@ -116,6 +116,10 @@ def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
     assert found.projected_seconds > 0
     assert said.startswith(f"about {show_duration(found.projected_seconds)}: ")
     assert " (threads: 1; usable threads: 1)" in said  # so little is one range
+    read = cdf.read_parquet if kind == "parquet" else cdf.read_jsonl
+    chain = read(corpus).pipe(cdf.normalize_unicode).pipe(cdf.drop_near_duplicates, scheme=cdf.minhash.DEFAULT)
+    assert cdf.explain(chain, memory="1.2GB", cpus=2).seconds == found.projected_seconds
+    assert cdf.explain(chain, memory="1.2GB", cpus=1).seconds is None
     taken = int(said.split(": ")[1].split()[0])  # kB of the sample: its own rows, not the whole input
     assert 20 < taken < 100 < found.text_bytes / 1_000 or kind == "parquet"
 

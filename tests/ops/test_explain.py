@@ -15,7 +15,15 @@ import pytest
 import curator_df as cdf
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner.events import RunStarted
-from curator_df.errors import ColumnError, CuratorError, ExpressionError, OutputExistsError, ParameterError
+from curator_df.errors import (
+    ColumnError,
+    CuratorError,
+    DiskFullError,
+    ExpressionError,
+    InputError,
+    OutputExistsError,
+    ParameterError,
+)
 from curator_df.files.storage import Folder
 from curator_df.ops.explain import RUNS
 from tests.contracts.operator_cases import TOKENIZER
@@ -171,19 +179,184 @@ def calls():
     }
 
 
-def test_every_function_that_runs_can_be_explained():
-    runs = {name for name in cdf.__all__ if name.startswith(("write_", "find_"))} | {
-        "checkpoint",
-        "shuffle_rows",
-        "blend",
-        "describe",
-        "describe_domains",
-        "describe_importance",
+def without_runs(docs, tmp_path):
+    """Every function that Dask or this process computes, with what returns its first argument, and others."""
+    folder = tmp_path / "groups"
+
+    def found_semantic():
+        pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+        ROWS.assign(embedding=[[float(n), 1.0] for n in ROWS["n"]]).to_parquet(tmp_path / "vectors.parquet")
+        vectors = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
+        return cdf.find_semantic_duplicates(vectors, workdir=folder, eps=0.1, dimensions=2)
+
+    short = cdf.Profile("ours", "1", "a", (cdf.Rule("word_count", ">=", 3, "short"),))
+    return {
+        "audit_duplicates": (lambda: cdf.find_near_duplicates(docs, workdir=folder), {"docs": docs}),
+        "describe_drops": (lambda: docs, {"profile": short}),
+        "describe_exact_duplicates": (lambda: cdf.find_exact_duplicates(docs, workdir=folder), {"docs": docs}),
+        "describe_near_duplicates": (lambda: cdf.find_near_duplicates(docs, workdir=folder), {}),
+        "describe_semantic_duplicates": (found_semantic, {}),
+        "explore_thresholds": (lambda: docs, {"metrics": ["n"]}),
+        "preview": (lambda: docs.pipe(cdf.drop_exact_duplicates), {"rows": 10}),
     }
-    assert runs == set(RUNS) == set(calls())
 
 
-@pytest.mark.parametrize("name", sorted({*RUNS} - {"find_semantic_duplicates"}))
+SAMPLES = {"recommend", "profile_memory"}
+"""Functions that run a sample in a process of its own, before there is a plan."""
+WITHOUT_RUNS = {
+    *("audit_duplicates", "describe_drops", "describe_exact_duplicates", "describe_near_duplicates"),
+    *("describe_semantic_duplicates", "explore_thresholds", "preview"),
+}
+
+
+def test_every_function_that_runs_can_be_explained():
+    functions = {name: inspect.getdoc(getattr(cdf, name)) or "" for name in cdf.__all__}
+    computing = {name for name, said in functions.items() if re.search(r"Computes:\s+yes", said)} - SAMPLES
+    assert len(computing) > 20
+    assert computing | {"find_near_duplicates", "push_to_hub"} == set(RUNS)
+    assert set(RUNS) == {*calls(), *WITHOUT_RUNS, "push_to_hub"}
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_RUNS))
+def test_what_dask_computes_is_planned_and_nothing_is_computed(docs, cluster, tmp_path, name):
+    first, options = without_runs(docs, tmp_path)[name]
+    table = first()
+    before = [*files(cluster), *sorted(tmp_path.rglob("*"))]
+    started = []
+    cluster.watchers.append(started.append)
+    plan = cdf.explain(table, getattr(cdf, name), **options)
+    assert [*files(cluster), *sorted(tmp_path.rglob("*"))] == before
+    assert started == []
+    assert plan.projected_bytes <= cluster.layout.allowed_bytes
+    assert "then" in dict(plan.remarks)
+    getattr(cdf, name)(table, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("describe_drops", {"profile": "no_such_profile"}, ParameterError),
+        ("explore_thresholds", {"metrics": ["none"]}, ColumnError),
+        ("preview", {"rows": 0}, ParameterError),
+        ("describe_exact_duplicates", {}, InputError),
+        ("audit_duplicates", {"docs": None}, InputError),
+    ],
+)
+def test_what_would_not_be_computed_is_refused_in_the_same_words(docs, cluster, name, options, error):
+    with pytest.raises(error) as refused:
+        cdf.explain(docs, getattr(cdf, name), **options)
+    with pytest.raises(error) as started:
+        getattr(cdf, name)(docs, **options)
+    assert str(refused.value) == str(started.value)
+
+
+@pytest.mark.parametrize(
+    "run", [cdf.write_parquet, cdf.write_many, cdf.checkpoint, cdf.shuffle_rows, cdf.find_near_duplicates]
+)
+def test_a_full_disk_is_refused_by_the_plan_as_by_the_start(docs, cluster, tmp_path, monkeypatch, run):
+    table = docs if run in (cdf.shuffle_rows, cdf.find_near_duplicates) else docs.pipe(cdf.drop_near_duplicates)
+    table = {str(tmp_path / "out"): table} if run is cdf.write_many else table
+    options = {"path": tmp_path / "out"} if "path" in inspect.signature(run).parameters else {}
+    options |= {"workdir": tmp_path / "out"} if run is cdf.find_near_duplicates else {}
+    plan = cdf.explain(table, run, **options)
+    assert 0 < plan.working_files.needed_bytes <= plan.working_files.most_bytes
+    assert plan.to_json()["working_files"]["needed_bytes"] == plan.working_files.needed_bytes
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: plan.working_files.needed_bytes - 1)
+    with pytest.raises(DiskFullError, match="Nothing was started") as refused:
+        cdf.explain(table, run, **options)
+    with pytest.raises(DiskFullError) as started:
+        run(table, **options)
+    assert str(refused.value) == str(started.value)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: plan.working_files.needed_bytes)
+    run(table, **options)
+
+
+TEXTS = pd.DataFrame(
+    {
+        "n": range(6000),
+        "weight": [number % 97 / 97 for number in range(6000)],
+        "text": [
+            f"{number % 2000} " + " ".join(f"w{number % 2000 * 7 % k}" for k in range(3, 40)) for number in range(6000)
+        ],
+    }
+)
+"""Each text three times, so that all rows have duplicates."""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        cdf.drop_exact_duplicates,
+        lambda docs: cdf.drop_exact_duplicates(docs, keep="last"),
+        cdf.drop_near_duplicates,
+        lambda docs: cdf.drop_near_duplicates(docs, ignore_common=0.1),
+        lambda docs: cdf.remove_repeated_parts(docs, "lines"),
+        lambda docs: cdf.remove_repeated_substrings(docs, min_bytes=50),
+        lambda docs: cdf.sample_by_importance(docs, rows=100, importance="weight"),
+        lambda docs: cdf.join(docs[["n", "weight"]], docs[["n", "text"]], on="n"),
+        lambda docs: docs.pipe(cdf.normalize_unicode).pipe(cdf.drop_exact_duplicates).pipe(cdf.drop_near_duplicates),
+    ],
+)
+def test_working_files_take_no_more_space_than_the_plan_says(cluster, tmp_path, monkeypatch, step):
+    TEXTS.to_json(tmp_path / "in.jsonl", orient="records", lines=True)
+    table, work = step(cdf.read_jsonl(str(tmp_path / "in.jsonl"))), tmp_path / "work"
+    sizes, delete = [0], Folder.delete_tree
+
+    def measure(self, name):
+        sizes.append(sum(path.stat().st_size for path in work.rglob("*") if path.is_file()))
+        delete(self, name)
+
+    plan = cdf.explain(table, cdf.write_parquet, path=tmp_path / "out", workdir=work)
+    monkeypatch.setattr(Folder, "delete_tree", measure)
+    cdf.write_parquet(table, tmp_path / "out", workdir=work)
+    assert max(sizes) <= plan.working_files.most_bytes
+    assert plan.working_files.needed_bytes <= plan.working_files.most_bytes
+
+
+def test_working_files_are_counted_for_each_operation_and_shown(docs, cluster):
+    chain = docs.pipe(cdf.normalize_unicode).pipe(cdf.drop_exact_duplicates, keep="last").pipe(cdf.drop_near_duplicates)
+    exact, near = cdf.explain(chain).working_files.needs
+    assert (exact.name, near.name) == ("drop_exact_duplicates", "drop_near_duplicates")
+    said = str(cdf.explain(chain))
+    assert re.search(
+        r"disk +about .* of working files, up to .* if most texts are similar to others, deleted at the end", said
+    )
+    assert "drop_near_duplicates: about" in cdf.explain(chain)._repr_html_()
+    assert "disk    no working files" in str(cdf.explain(docs)).replace("disk   no", "disk    no")
+    stored = cdf.explain(chain, cdf.write_parquet, reuse="always").working_files.needs[0]
+    assert stored.name == "rows after normalize_unicode"
+    assert 0 < stored.needed_bytes < stored.needed_bytes + stored.more_bytes
+
+
+def test_the_time_of_an_interrupted_run_follows_from_its_finished_splits(cluster, tmp_path, monkeypatch):
+    for number in range(6):
+        (tmp_path / f"{number}.jsonl").write_text('{"text": "' + "a b " * 5_000_000 + '"}\n')
+    docs, out = cdf.read_jsonl(str(tmp_path / "*.jsonl")), tmp_path / "out"
+    assert cdf.explain(docs, cdf.write_parquet, path=out).seconds is None
+    assert "time   not measured" in str(cdf.explain(docs)).replace("time    not", "time   not")
+    with monkeypatch.context() as patched:
+        patched.setattr("curator_df.core.runner.run._Target.finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs, out)
+    done = out / "_curator/done.jsonl"
+    lines = done.read_bytes().splitlines(keepends=True)
+    done.write_bytes(b"".join(lines[:2]))
+    plan = cdf.explain(docs, cdf.write_parquet, path=out, on_existing="resume")
+    each = [json.loads(line)["seconds"] for line in lines[:2]]
+    rounds = -(-(len(lines) - 2) // (plan.layout.workers * plan.layout.threads))
+    assert plan.seconds == pytest.approx(rounds * sum(each) / 2)
+    assert "input splits left, by the seconds of 2 finished ones" in str(plan)
+    assert plan.to_json()["seconds"] == plan.seconds
+    cdf.write_parquet(docs, out, on_existing="resume")
+    assert cdf.explain(docs, cdf.write_parquet, path=out, on_existing="resume").seconds == 0.0
+
+
+def interrupt(self):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", sorted({*RUNS} - WITHOUT_RUNS - {"find_semantic_duplicates", "push_to_hub"}))
 def test_a_call_is_planned_as_it_starts_and_nothing_is_written(docs, cluster, tmp_path, monkeypatch, name):
     if name == "write_tokens":
         pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")
@@ -292,7 +465,7 @@ def test_what_dask_computes_first_is_no_obstacle_to_the_plan_of_a_call(docs):
             cdf.keep_language,
             {},
             ParameterError,
-            r"run=keep_language is not a function that writes or searches.*explain\(df\.pipe\(",
+            r"run=keep_language is not a function that writes, searches or describes.*explain\(df\.pipe\(",
         ),
         (
             "write_jsonl",

@@ -6,7 +6,7 @@ A run into one sink is a fork with one branch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -145,6 +145,15 @@ class Fork:
         """Deferred steps whose passes have yet to run, of all branches. On an object store, each question is a request."""
         steps = [(step, step.pending) for branch in self.branches for step in branch.program.steps]
         return tuple((step, pending) for step, pending in steps if pending is not None and not pending.is_stored)
+
+    @property
+    def waiting_steps(self) -> Iterator[tuple[Program, Step]]:
+        """Yield each of these steps once, in order, with the program of the rows that it gets."""
+        waiting = {id(step) for step, _ in self.waiting}
+        for number, branch in enumerate(self.branches):
+            for place, step in enumerate(branch.program.steps):
+                if id(step) in waiting and not (number > 0 and place < self.shared):
+                    yield replace(branch.program, steps=branch.program.steps[:place]), step
 
     @cached_property
     def most_columns(self) -> int:

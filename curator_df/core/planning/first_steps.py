@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
 from curator_df.core.planning.branches import Fork
-from curator_df.core.planning.program import Step
+from curator_df.core.planning.program import DiskNeed, Step
+from curator_df.core.planning.row_estimate import estimate_kept, estimate_row_bytes
+from curator_df.core.ranges.source import Ranges
 from curator_df.memory.sizes import show_size
 
 Reuse = Literal["auto", "always", "never"]
@@ -51,6 +54,21 @@ def may_store(joined: Fork) -> bool:
     """Return whether there are first steps whose rows can be stored for several passes."""
     steps = first_steps(joined)
     return bool(steps) and unstorable(steps) is None and passes_over_rows(joined) > 1
+
+
+def stored_rows_need(joined: Fork, ranges: Ranges, reuse: Reuse) -> DiskNeed | None:
+    """Return the disk space for the rows that first steps leave to several passes; None if none can be stored.
+
+    With ``"auto"``, the run itself decides whether there is room for them.
+    """
+    if reuse == "never" or not may_store(joined) or (reuse == "auto" and joined.source.text_bytes < LEAST_BYTES):
+        return None
+    program = dataclasses.replace(joined.branches[0].program, steps=first_steps(joined))
+    most = int(estimate_kept(program, ranges) * estimate_row_bytes(program, ranges))
+    usual = int(most * STORED_SHARE) if reuse == "always" else 0
+    what = f"rows after {program.steps[-1].name}"
+    worst = "if their texts cannot be compressed" if reuse == "always" else "if it saves time to store rows"
+    return DiskNeed(what, {what: usual}, usual, most - usual, worst)
 
 
 def how_to_run_once(joined: Fork) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
+from curator_df.core.planning.disk import WorkingFiles
 from curator_df.core.planning.first_steps import how_to_run_once
 from curator_df.core.planning.one_pass import in_one_pass, said_of_order
 from curator_df.core.planning.price import (
@@ -35,7 +36,7 @@ from curator_df.core.ranges.source import Ranges, Source
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.memory.resources import NO_LIMITS, Capacity
-from curator_df.memory.sizes import show_count, show_size, show_sizes, size_to_type
+from curator_df.memory.sizes import show_count, show_duration, show_size, show_sizes, size_to_type
 from curator_df.suggestions import suggests_names
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -44,6 +45,8 @@ MAX_DEFAULT_BLOCK_BYTES = 16_000_000
 """Maximum default block size in bytes. Larger blocks were not faster and need more memory: 1.9, 1.8, 1.8 and 2.0 s for 100 MB
 through the Gopher chain in one thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may set more.
 """
+UNKNOWN_TIME = "not measured: run the chain on some of the files, and multiply the seconds of the receipt"
+"""Text of a plan about its time if that is not known."""
 ANSWERS = ("compile", "reused", "working files", "then")
 """Labels of remarks that are shown before the layout: what happens before the run, or does not have to."""
 
@@ -87,7 +90,7 @@ class Plan:
     layout: Layout
     """Processes, threads and bytes."""
     stages: tuple[StagePlan, ...]
-    """Passes over the input, in order."""
+    """Passes over the input, in order; none for a call that sends files without reading rows."""
     input_bytes: int
     """Size of the input on disk."""
     input_files: int
@@ -106,6 +109,12 @@ class Plan:
     """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
     run_once: str = ""
     """Sentence about running the steps before the first drop once for all passes; empty if their rows cannot be stored."""
+    working_files: WorkingFiles = dataclasses.field(default_factory=WorkingFiles)
+    """Disk space for working files, by operation; empty if there are none."""
+    seconds: float | None = None
+    """Time that the run, or the rest of it, takes in seconds; None if nothing has measured it."""
+    measured_by: str = ""
+    """Measurement of that time in words."""
     device: DeviceNeed | None = None
     """Use of the GPU of each worker; None if neither blocks nor models are on one."""
 
@@ -135,7 +144,7 @@ class Plan:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the content of the plan, as (label, value): whether it fits, what the run does, then the memory in detail."""
-        layout, stage = self.layout, self.stages[-1]
+        layout = self.layout
         passes = sum(each.of_input for each in self.stages)
         read = f", read {passes} times" if passes > 1 else ""
         said = [
@@ -144,7 +153,17 @@ class Plan:
                 f"{show_size(self.projected_bytes)} estimated peak, {show_size(layout.allowed_bytes)} budget: it fits",
             ),
             ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}{read}"),
+            *_under("disk", self.working_files.lines()),
+            (
+                "time",
+                UNKNOWN_TIME if self.seconds is None else f"{self.measured_by}: about {show_duration(self.seconds)}",
+            ),
             *(remark for remark in self.remarks if remark[0] in ANSWERS),
+        ]
+        if not self.stages:  # nothing passes over rows, as in push_to_hub
+            return [*said, *(remark for remark in self.remarks if remark[0] not in ANSWERS)]
+        stage = self.stages[-1]
+        said += [
             *_under("passes", self._passes()),
             *_under("steps", self._steps()),
             (
@@ -172,10 +191,11 @@ class Plan:
         Returns
         -------
         dict
-            ``budget_bytes`` and ``projected_bytes``: the memory allowed, and the estimated peak of all processes. ``layout``:
-            worker processes, threads of each, and working memory of a thread. ``passes``: what each pass over the input
-            needs, with its ``steps`` (name, multiple of the block, and whether it was measured). ``lines``: the text
-            that the plan displays, as pairs.
+            ``budget_bytes`` and ``projected_bytes``: the memory allowed, and the estimated peak of all processes. ``seconds``:
+            time of the run, or null. ``layout``: worker processes, threads of each, and working memory of a thread.
+            ``working_files``: disk space that the run requires, and that it needs in the worst case, in all and by
+            operation. ``passes``: what each pass over the input needs, with its ``steps`` (name, multiple of the block,
+            and whether it was measured). ``lines``: the text that the plan displays, as pairs.
         """
         layout = self.layout
         return {
@@ -184,6 +204,8 @@ class Plan:
             "device_bytes": self.device_bytes,
             "input_bytes": self.input_bytes,
             "input_files": self.input_files,
+            "working_files": self.working_files.to_json(),
+            "seconds": self.seconds,
             "layout": {
                 "workers": layout.workers,
                 "threads": layout.threads,
@@ -364,7 +386,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
     once = how_to_run_once(joined)
-    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, once, device)
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, once, device=device)
 
 
 def planned(
@@ -438,20 +460,17 @@ def _free(joined: Fork, layout: Layout, kept_bytes: int, extra_tasks: int) -> tu
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
     """Yield a pass for each deferred step. Its tasks need no more than those of the last pass, and get the same blocks."""
-    waiting = {id(step) for step, _ in joined.waiting}
-    for number, branch in enumerate(joined.branches):
-        steps = branch.program.steps
-        for place, step in enumerate(steps):
-            if step.pending is None or id(step) not in waiting or (number > 0 and place < joined.shared):
-                continue
-            before = (_read_line(joined.source), *_step_lines(steps[:place]))
-            for one in step.pending.passes(step.name):
-                line = (one.work, one.writer_factor, False)
-                if one.of_other is None:
-                    yield dataclasses.replace(whole, title=one.title, steps=(*before, line))
-                else:
-                    lines = (_read_line(one.of_other.source), *_step_lines(one.of_other.steps), line)
-                    yield dataclasses.replace(whole, title=one.title, steps=lines, of_input=False)
+    for program, step in joined.waiting_steps:
+        if step.pending is None:
+            continue
+        before = (_read_line(joined.source), *_step_lines(program.steps))
+        for one in step.pending.passes(step.name):
+            line = (one.work, one.writer_factor, False)
+            if one.of_other is None:
+                yield dataclasses.replace(whole, title=one.title, steps=(*before, line))
+            else:
+                lines = (_read_line(one.of_other.source), *_step_lines(one.of_other.steps), line)
+                yield dataclasses.replace(whole, title=one.title, steps=lines, of_input=False)
 
 
 def _require_pending_room(joined: Fork, layout: Layout) -> None:

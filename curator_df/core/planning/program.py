@@ -18,7 +18,7 @@ from curator_df.core.ranges.parameter_digests import Printed, printed
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.sink import Sink
-from curator_df.core.ranges.source import Source
+from curator_df.core.ranges.source import Ranges, Source
 from curator_df.errors import ExpressionError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.memory.budget import Layout
@@ -68,6 +68,37 @@ class SideOutput(Protocol):
 
     def kernel(self, program: Program) -> tuple[BlockKernel, Any]:
         """Return the kernel that makes its rows from those of a program, and their empty block."""
+
+
+@dataclass(frozen=True)
+class DiskNeed:
+    """Disk space for the working files of one operation, in bytes."""
+
+    name: str
+    """Name of the operation."""
+    parts: Mapping[str, int]
+    """Size of each kind of working files that exist together when they take the most space, by what they contain."""
+    kept_bytes: int
+    """Size of those that stay until the run is complete."""
+    more_bytes: int = 0
+    """Additional space in the worst case, which a run does not require before it starts."""
+    worst_case: str = ""
+    """The worst case in words, such as ``"if most texts are similar to others"``; empty if there is none."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """Space that a run requires before it starts."""
+        return sum(self.parts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the need as plain values."""
+        return {
+            "name": self.name,
+            "needed_bytes": self.needed_bytes,
+            "most_bytes": self.needed_bytes + self.more_bytes,
+            "worst_case": self.worst_case,
+            "parts": dict(self.parts),
+        }
 
 
 class Pending(abc.ABC):
@@ -126,6 +157,10 @@ class Pending(abc.ABC):
 
     def require_room(self, name: str, rows: int | None, layout: Layout) -> None:  # noqa: B027 - most always fit
         """Raise `BudgetError` if it is known not to fit; ``rows`` is the number of rows of the input, if known."""
+
+    @abc.abstractmethod
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for the working files of its stage in a step of this name; None if it has none."""
 
     def is_whole(self, stage: Folder, ranges: int) -> bool:  # noqa: ARG002 - of other kinds
         """Return whether a stage that an earlier run left in a folder is complete."""
@@ -245,6 +280,18 @@ class Program:
     def fingerprint(self) -> str:
         """Digest of the operations of the program, independent of blocks, workers and memory."""
         return fingerprint([step.fingerprint for step in self.steps])
+
+
+@dataclass(frozen=True)
+class StageStart:
+    """Facts that are known when the stage of a deferred operation begins."""
+
+    before: Program
+    """Program of the rows that the operation gets."""
+    ranges: Ranges
+    """Input splits of the run."""
+    layout: Layout
+    """Layout of the cluster."""
 
 
 def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[Outcome, float]:

@@ -8,6 +8,7 @@ from collections import Counter
 from statistics import harmonic_mean
 from typing import Any
 
+from curator_df.core.columns import is_text
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.errors import CuratorError, OversizeRowError
@@ -16,6 +17,8 @@ SAMPLED_RANGES = 8
 SAMPLE_BYTES = 500_000
 """Approximate number of bytes that are read of each of them."""
 LARGEST_SAMPLED_ROW_BYTES = 4_000_000
+VALUE_BYTES = 8
+"""Bytes of a value of fixed width, of an offset, and of a row ID."""
 ROW_BYTES_GUESS = 300
 """Bytes per row if no block could be read."""
 PART_BYTES_GUESS = 100
@@ -57,6 +60,21 @@ def estimate_widths(source: Source, ranges: Ranges) -> dict[str, float]:
                 sizes.update({str(name): int(size) for name, size in block.memory_usage(index=False).items()})
                 rows += len(block)
     return {name: size / rows for name, size in sizes.items()}
+
+
+def estimate_row_bytes(program: Program, ranges: Ranges) -> float:
+    """Return the approximate bytes in memory of a row that leaves a program, with its row ID.
+
+    A text that a step adds counts as the widest column of the input.
+    """
+    widths = estimate_widths(program.source, ranges)
+    widest = max(widths.values(), default=ROW_BYTES_GUESS)
+    added = (
+        widest + VALUE_BYTES if is_text(dtype) else VALUE_BYTES
+        for name, dtype in program.meta.dtypes.items()
+        if name not in widths
+    )
+    return VALUE_BYTES + sum(widths.get(str(name), 0.0) for name in program.meta.columns) + sum(added)
 
 
 def _first_block(source: Source, piece: Range) -> Any:

@@ -8,12 +8,19 @@ import dataclasses
 import types
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
+
+import dask
 
 from curator_df.core.planning.plan import Plan
 from curator_df.core.planning.program import Program
+from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner.session import Session, planned_with
 from curator_df.memory.budget import Layout
+from curator_df.memory.sizes import show_count
 
+_sampled: dict[tuple[str, str, int], float] = {}
+"""Seconds of runs that were estimated from a sample, by their input, their program and the number of concurrent tasks."""
 _IS_EXPLAINING: ContextVar[bool] = ContextVar("is_explaining", default=False)
 
 
@@ -25,13 +32,29 @@ class PlanKnown(Exception):  # noqa: N818 - it is no error, and never leaves `ex
         self.plan, self.programs = plan, programs
 
 
+class DaskComputes(Exception):  # noqa: N818 - it is no error, and never leaves `explain`
+    """Ends a call whose plan was requested, when Dask begins to compute a table."""
+
+    def __init__(self, expression: Any) -> None:
+        super().__init__("Dask begins to compute")
+        self.expression = expression
+
+
+def _stop_computing(expression: Any, keys: Any, **_: Any) -> Any:  # noqa: ARG001 - the face of a scheduler
+    """Raise `DaskComputes`, as the scheduler of Dask in a call whose plan was requested."""
+    raise DaskComputes(expression)
+
+
 @contextlib.contextmanager
 def explaining(layout: Layout, workdir: str) -> Iterator[None]:
-    """Let calls that run in this block stop with `PlanKnown`, for a cluster of this layout that need not exist."""
+    """Let calls in this block stop when they run something, for a cluster of this layout that need not exist.
+
+    What curator_df runs stops with `PlanKnown`, and what Dask computes with `DaskComputes`.
+    """
     session = Session(types.SimpleNamespace(status="planned"), layout, limits_data=False, workdir=workdir)
     token = _IS_EXPLAINING.set(True)
     try:
-        with planned_with(session):
+        with planned_with(session), dask.config.set(scheduler=_stop_computing):
             yield
     finally:
         _IS_EXPLAINING.reset(token)
@@ -40,6 +63,41 @@ def explaining(layout: Layout, workdir: str) -> Iterator[None]:
 def is_explaining() -> bool:
     """Return whether only the plan of this call is requested."""
     return _IS_EXPLAINING.get()
+
+
+def note_time(program: Program, layout: Layout, seconds: float) -> None:
+    """Keep the time of a run that was estimated from a measured sample, for plans of the same run in this process."""
+    _sampled[_run_key(program, layout)] = seconds
+
+
+def with_sampled_time(plan: Plan, programs: Sequence[Program]) -> Plan:
+    """Return a plan with the time that `note_time` has kept, if there is one and no better is known."""
+    seconds = _sampled.get(_run_key(programs[0], plan.layout)) if len(programs) == 1 else None
+    if plan.seconds is not None or seconds is None:
+        return plan
+    return dataclasses.replace(plan, seconds=seconds, measured_by="by the sample that recommend ran")
+
+
+def _run_key(program: Program, layout: Layout) -> tuple[str, str, int]:
+    return program.source.fingerprint, program.fingerprint, layout.workers * layout.threads
+
+
+def with_time_left(plan: Plan, journals: Sequence[Journal]) -> Plan:
+    """Return a plan with the time of the rest of an interrupted run, by the seconds of its finished input splits.
+
+    Before the first of these is finished, when passes of deferred operations run, it is not known.
+    """
+    tasks = plan.layout.workers * plan.layout.threads
+    left, finished, seconds = 0, 0, 0.0
+    for journal in journals:
+        if journal.receipt is None:
+            done, ranges = journal.records(), journal.ranges
+            left = max(left, 0 if ranges is None else len(ranges) - len(done))
+            finished, seconds = finished + len(done), seconds + sum(one.seconds for one in done.values())
+    if not finished:
+        return plan if left else dataclasses.replace(plan, seconds=0.0, measured_by="the run is complete")
+    said = f"{show_count(left, 'input split')} left, by the seconds of {finished:,} finished ones"
+    return dataclasses.replace(plan, seconds=-(-left // tasks) * seconds / finished, measured_by=said)
 
 
 def stop_if_explaining(plan: Plan, programs: Sequence[Program]) -> None:

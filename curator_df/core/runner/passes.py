@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, Fork, fork, named_steps
+from curator_df.core.planning.disk import stage_files
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.plan import Plan, StagePlan
 from curator_df.core.planning.price import TASK_SLACK_BYTES
-from curator_df.core.planning.program import Program, Step, with_columns
+from curator_df.core.planning.program import Program, StageStart, Step, with_columns
 from curator_df.core.ranges.journal import Identity, Journal, all_done, difference
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
@@ -285,7 +286,8 @@ class PassRunner:
             home = self._temporary_home(step, identity)
             if self.session.looks is not None and self.session.looks.hand_over(home, self.ranges):
                 self.session.emit(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
-        with self._opened(home, identity) as stage:
+        start = StageStart(before, self.ranges, self.session.layout)
+        with self._opened(home, identity, lambda: stage_files(step, start).require(home)) as stage:
             yield stage
 
     @contextlib.contextmanager
@@ -315,11 +317,14 @@ class PassRunner:
             self._made.append(name)
 
     @contextlib.contextmanager
-    def _opened(self, home: Folder, identity: Identity) -> Iterator[Stage]:
+    def _opened(
+        self, home: Folder, identity: Identity, require_disk: Callable[[], None] = lambda: None
+    ) -> Iterator[Stage]:
         with Journal(home) as journal:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
+                require_disk()
                 home.delete_all(_leftovers(home))
                 journal.start(identity, self.ranges)
             yield Stage(self, journal)

@@ -26,6 +26,7 @@ from curator_df.core.planning.branches import (
     side_branches,
 )
 from curator_df.core.planning.device_plan import for_sink
+from curator_df.core.planning.disk import working_files
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.one_pass import MAY_NEED_PASSES, in_all_passes, passes_after
@@ -48,7 +49,7 @@ from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
-from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining, with_time_left
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.prefix import require_storable, stored_folders
 from curator_df.core.runner.progress import passes_bar, progress_bar, with_progress_lines
@@ -58,6 +59,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError, outside_level
 from curator_df.files.owner import require_claimable
 from curator_df.files.storage import Folder
+from curator_df.memory.budget import Layout
 from curator_df.memory.gpus import measured_use
 from curator_df.memory.process_cache import release_held
 from curator_df.memory.sizes import show_count, show_size
@@ -180,13 +182,14 @@ def run_branches(
     branches += checked_side_branches(branches, workdir)
     session = current_session()
     layout = session.weigh_client()
-    _, plan = planned(fork(branches), layout, range_bytes)
-    require_storable(fork(branches), reuse)
+    joined, plan = planned(fork(branches), layout, range_bytes)
+    require_storable(joined, reuse)
+    plan = with_disk(plan, joined, layout, reuse)
+    plan.working_files.require(workdir or branches[0].sink.folder, is_begun=is_begun(branches))
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
-    check_if_explaining(branches, on_existing)
-    stop_if_explaining(plan, [branch.program for branch in branches])
+    _stop_if_explaining(plan, branches, on_existing)
     prepare_kernels(session, [branch.program for branch in branches])
     with contextlib.ExitStack() as stack:
         guards = [stack.enter_context(branch.guard) for branch in branches if branch.guard is not None]
@@ -234,6 +237,12 @@ def run_branches(
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts[: len(outputs)] if receipt is not None]
+
+
+def with_disk(plan: Plan, joined: Fork, layout: Layout, reuse: Reuse = "never") -> Plan:
+    """Return a plan with the disk space for working files."""
+    ranges = joined.source.cut(range_bytes(joined.source))
+    return dataclasses.replace(plan, working_files=working_files(joined, ranges, layout, reuse))
 
 
 def stored_folder(journal: Journal) -> str:
@@ -299,6 +308,19 @@ def check_folders(branch: Branch, on_existing: OnExisting) -> None:
         RejectsFolder(branch.rejects, journal).check(on_existing)
     if on_existing != "overwrite":  # which deletes what an earlier run has left
         open_run(journal, branch.sink, identity_of(branch), on_existing)
+
+
+def is_begun(branches: Sequence[Branch]) -> bool:
+    """Return whether an output has a run that was begun, which has some of its working files already."""
+    return any(Journal(branch.sink.folder).is_started for branch in branches)
+
+
+def _stop_if_explaining(plan: Plan, branches: Sequence[Branch], on_existing: OnExisting) -> None:
+    """Stop with the plan, and the time that is left where that is known, if only the plan of a run is requested."""
+    check_if_explaining(branches, on_existing)
+    if is_explaining() and on_existing == "resume" and is_begun(branches):
+        plan = with_time_left(plan, [Journal(branch.sink.folder) for branch in branches])
+    stop_if_explaining(plan, [branch.program for branch in branches])
 
 
 def check_if_explaining(branches: Sequence[Branch], on_existing: OnExisting) -> None:

@@ -334,7 +334,7 @@ def has_session_in_process() -> bool:
 
 def warn_without_budget() -> None:
     """Warn, once until the next cluster starts, that Dask is about to compute a table of ours without a memory limit."""
-    if _open_sessions or _warned:
+    if _open_sessions or _warned or _planned.get() is not None:
         return
     _warned.append(True)
     warnings.warn(

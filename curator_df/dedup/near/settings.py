@@ -18,6 +18,7 @@ from curator_df.core.host_blocks import host_block
 from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep, Linkage
 from curator_df.exchange.keys import KeptRows, Keys
+from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.jaccard import NOTHING_IGNORED, jaccard_similarities
 from curator_df.kernels.minhash.residuals import residual_hashes
@@ -35,6 +36,8 @@ from curator_df.kernels.rows.either_backend import device_band_hashes
 from curator_df.kernels.text.buffers import text_chunks
 
 _LEAST_TABLE_BYTES = 1 << 16
+KEY_WORDS = 3
+"""Words of a key row: bucket, content and address."""
 
 
 def text_bands(
@@ -281,3 +284,14 @@ class NearSettings:
         """Return hashes of shingles that the first of two texts has and the second lacks, and the pair of each hash."""
         table_bytes = max(memory_bytes, _LEAST_TABLE_BYTES)
         return residual_hashes(_series(texts), pairs, self.scheme, table_bytes=table_bytes, ignored=ignored)
+
+
+def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:
+    """Return the number of bands whose key rows fit into the working memory while they are merged; at least 1.
+
+    Examples
+    --------
+    >>> default_bands_per_iteration(200_000, 20, 1_000_000_000), default_bands_per_iteration(20_000_000, 20, 3_300_000_000)
+    (20, 1)
+    """
+    return max(min(work_bytes // max(rows * merge_row_bytes(KEY_WORDS), 1), num_bands), 1)

@@ -19,11 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.planning.price import TASK_SLACK_BYTES
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step
-from curator_df.core.planning.row_estimate import estimate_kept
+from curator_df.core.planning.program import (
+    DiskNeed,
+    Pending,
+    PendingPass,
+    Program,
+    StageStart,
+    Step,
+    with_columns,
+)
+from curator_df.core.planning.row_estimate import estimate_kept, estimate_row_bytes
 from curator_df.core.ranges.manifest import TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
-from curator_df.core.ranges.source import Ranges, range_starts
+from curator_df.core.ranges.source import range_starts
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.dedup.near.crowds import FOUND_BINS, run_compare_few, run_count, run_locate, run_own_pairs
 from curator_df.dedup.near.frequent import (
@@ -36,11 +44,11 @@ from curator_df.dedup.near.frequent import (
     run_choice,
     run_counts,
 )
-from curator_df.dedup.near.frequent_files import CELLS_FOLDER, COUNTS_FOLDER
+from curator_df.dedup.near.frequent_files import CELLS_FOLDER, COUNT_WORDS, COUNTS_FOLDER
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.links import cover_rows, run_cover
-from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
+from curator_df.dedup.near.settings import EDGE_WORDS, KEY_WORDS, NearSettings, default_bands_per_iteration
 from curator_df.dedup.near.tasks import (
     SIMILARITY_BINS,
     NearJob,
@@ -49,14 +57,14 @@ from curator_df.dedup.near.tasks import (
     run_pairs,
     run_verify,
 )
-from curator_df.dedup.near.text_sink import TextSink
+from curator_df.dedup.near.text_sink import LOCATION_WORDS, TextSink
 from curator_df.exchange.dropped_rows import DropRows, Found
-from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, ExchangePlan, choose_reducers, project_exchange
 from curator_df.exchange.keys import KEY_WRITER_FACTOR
-from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.exchange.range_groups import RangeGroups, group_ranges
 from curator_df.files.row_order import Rows
-from curator_df.files.row_sort import merge_row_bytes, merge_slices
+from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import open_slices, rows_of_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.memory.budget import Layout
@@ -113,8 +121,6 @@ class NearPasses:
         )
 
 
-KEY_WORDS = 3
-"""Words of a key row: bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 CROWD_ROUNDS = 3
@@ -187,7 +193,7 @@ class NearStages:
 
     def __init__(self, runner: PassRunner, before: Program, step: Step, pending: NearSettings) -> None:
         self.runner, self.before, self.step, self.pending = runner, before, step, pending
-        self.groups = group_ranges(runner.ranges, pending)
+        self.groups = group_ranges(runner.ranges, pending.against)
 
     def run(self) -> Found:
         """Run all unfinished stages."""
@@ -481,14 +487,12 @@ class NearStages:
         if self.home.exists(PLAN):
             chosen = json.loads(self.home.read(PLAN))
         else:
-            rows = estimate_kept(self.before, self.runner.ranges)
-            if (against := self.pending.against) is not None:
-                rows += estimate_kept(against.program, against.ranges)
-            layout = self.runner.session.layout
-            ranges, text_bytes = len(self.runner.ranges), self.before.source.text_bytes
-            count_bytes = 0 if self.pending.ignore_common is None else cells_bytes(ranges, text_bytes)
-            plan = project_bands(rows, self.pending.num_bands, len(self.groups.starts), layout, self.home, count_bytes)
-            chosen = {"reducers": plan.reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}
+            start = StageStart(self.before, self.runner.ranges, self.runner.session.layout)
+            plan = plan_bands(self.pending, start)
+            chosen = {
+                "reducers": plan.reducers,
+                "projected_bytes": near_need(self.step.name, self.pending, start).needed_bytes,
+            }
             self.home.write(PLAN, json.dumps(chosen).encode())
         starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
         return Exchange(self.home, self.pending.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
@@ -499,15 +503,13 @@ def _documents(taken: list[TaskRecord]) -> int:
     return sum(record.rows_written for record in taken)
 
 
-def project_bands(
-    rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None, count_bytes: int = 0
-) -> ExchangePlan:
+def project_bands(rows: int, num_bands: int, map_files: int, layout: Layout, count_bytes: int = 0) -> ExchangePlan:
     """Project the exchange of the keys of all bands and of the whole texts; ``count_bytes`` are those of counts of shingles.
 
     Raises
     ------
-    BudgetError, DiskFullError
-        Same conditions as `project_exchange`. Nothing has been started.
+    BudgetError
+        If a task needs more memory than it has. Nothing has been started.
     """
     kinds = num_bands + 1
     fitting = choose_reducers(rows * kinds, 8 * KEY_WORDS, layout.thread_bytes - TASK_SLACK_BYTES)
@@ -517,30 +519,50 @@ def project_bands(
         map_files=map_files,
         work_bytes=layout.thread_bytes,
         tasks_at_a_time=layout.workers * layout.threads,
-        folder=folder,
         reducers=min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds,
         count_bytes=count_bytes,
     )
 
 
-def group_ranges(ranges: Ranges, pending: NearSettings) -> RangeGroups:
-    """Group the ranges of a table and those of the kept signatures, which follow them."""
-    starts = range_starts(ranges)
-    if (against := pending.against) is None:
-        return RangeGroups(starts, ranges_per_group(len(starts)))
-    joined = np.concatenate([starts, range_starts(against.ranges) + against.first_address])
-    return RangeGroups(joined, ranges_per_group(len(joined)), len(against.ranges))
+def plan_bands(pending: NearSettings, start: StageStart) -> ExchangePlan:
+    """Project the exchange of a removal when its stage begins; see `project_bands`."""
+    ranges, text_bytes = len(start.ranges), start.before.source.text_bytes
+    count_bytes = 0 if pending.ignore_common is None else cells_bytes(ranges, text_bytes)
+    map_files = len(group_ranges(start.ranges, pending.against).starts)
+    return project_bands(_about_rows(pending, start), pending.num_bands, map_files, start.layout, count_bytes)
 
 
-def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:
-    """Return the number of bands whose key rows fit into the working memory while they are merged; at least 1.
+def _about_rows(pending: NearSettings, start: StageStart) -> int:
+    """Return the approximate number of rows and of kept signatures."""
+    rows, against = estimate_kept(start.before, start.ranges), pending.against
+    if against is not None and against.program is not None:
+        rows += estimate_kept(against.program, against.ranges)
+    return rows
 
-    Examples
-    --------
-    >>> default_bands_per_iteration(200_000, 20, 1_000_000_000), default_bands_per_iteration(20_000_000, 20, 3_300_000_000)
-    (20, 1)
+
+def near_need(name: str, pending: NearSettings, start: StageStart) -> DiskNeed:
+    """Return the disk space for a removal: the keys of bands, and in the worst case pairs of all rows and all texts.
+
+    Keys are deleted before texts are fetched. A bucket pairs each row with its first rows; of each pair there are an edge in both
+    directions, before and after pairs of several bands are merged, the places of both texts, and edges with their similarity.
+    With ``ignore_common``, the counts of shingles exist meanwhile: at most one exact count for each character.
     """
-    return max(min(work_bytes // max(rows * merge_row_bytes(KEY_WORDS), 1), num_bands), 1)
+    plan = plan_bands(pending, start)
+    need = plan.need(name)
+    rows = _about_rows(pending, start)
+    edges = 2 * 8 * EDGE_WORDS * rows * pending.num_bands * pending.anchors
+    most = need.needed_bytes + edges
+    if pending.verify is not None:
+        places = 2 * 8 * LOCATION_WORDS * rows * pending.num_bands * pending.anchors
+        texts = int(rows * estimate_row_bytes(with_columns(start.before, pending.text_columns), start.ranges))
+        counts = plan.count_bytes + (8 * COUNT_WORDS * start.before.source.text_bytes if plan.count_bytes else 0)
+        most = max(most, 2 * edges + places + texts + counts)
+    members = 8 * (MEMBER_WORDS + DROP_WORDS) * rows
+    kept = members + edges
+    more = max(most, kept) - need.needed_bytes
+    return dataclasses.replace(
+        need, kept_bytes=members, more_bytes=more, worst_case="if most texts are similar to others"
+    )
 
 
 @dataclass(frozen=True)
@@ -563,6 +585,10 @@ class NearDrop(NearSettings, Pending):
             fetch = f"fetch texts of candidates{counts and ', and count the common shingles of all texts'}"
             found.append(PendingPass(f"texts for {name}, then compare them", fetch, KEY_WRITER_FACTOR))
         return found
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for keys, pairs and texts."""
+        return near_need(name, self, start)
 
     def prepare(self, runner: Any, before: Program, step: Step) -> Found:
         """Find the groups."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.price import TASK_SLACK_BYTES
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
@@ -52,10 +52,10 @@ from curator_df.dedup.vectors.tasks import (
     run_sample,
 )
 from curator_df.dedup.vectors.vector_math import to_words
-from curator_df.errors import DiskFullError, ParameterError
+from curator_df.errors import ParameterError
 from curator_df.exchange.dropped_rows import DropRows, Found
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds, ranks
-from curator_df.exchange.exchange_plan import choose_reducers, smaller_part
+from curator_df.exchange.exchange_plan import choose_reducers
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.row_order import Rows
@@ -63,7 +63,7 @@ from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.memory.budget import Layout
-from curator_df.memory.sizes import show_count, show_sizes
+from curator_df.memory.sizes import show_count
 from curator_df.receipts.receipt import ExchangeReceipt
 
 _HALF = np.uint64(32)
@@ -303,7 +303,8 @@ class VectorStages:
 
     def _run_all(self) -> StageRecord:
         started = time.monotonic()
-        projected_bytes = self._require_disk()
+        start = StageStart(self.before, self.runner.ranges, self.runner.session.layout)
+        projected_bytes = vector_need(self.step.name, self.pending, start).needed_bytes
 
         def compare(assigned: list[TaskRecord]) -> list[TaskRecord]:
             chosen = json.loads(self.home.read(CHOSEN))
@@ -431,18 +432,21 @@ class VectorStages:
             self.home.write(name, json.dumps(min(max(fitting, FEWEST_PARTS), clusters)).encode())
         return int(json.loads(self.home.read(name)))
 
-    def _require_disk(self) -> int:
-        """Return the bytes of temporary files, which store all vectors twice; raise an error if disk space is short."""
-        rows = estimate_kept(self.before, self.runner.ranges)
-        needed = 2 * rows * 8 * (CLUSTER_HEAD + self.pending.words)
-        free = self.home.free_bytes()
-        if free is not None and free < needed and not self.home.exists(CHOSEN):
-            need, has = show_sizes(needed, free)
-            raise DiskFullError(
-                f"{self.step.name} needs about {need} for vectors, but only {has} are free in "
-                f"{self.home.url}. Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
-            )
-        return needed
+
+PAGES = 1.05
+"""Size of files as a multiple of that of their vectors: they also have checksums of pages, and places of slices."""
+
+
+def vector_need(name: str, pending: VectorSettings, start: StageStart) -> DiskNeed:
+    """Return the disk space for a removal: all vectors twice, as the pass leaves them and by cluster, and the sample.
+
+    After these are deleted, all rows may be members of groups.
+    """
+    rows, vector_bytes = estimate_kept(start.before, start.ranges), 8 * (CLUSTER_HEAD + pending.words)
+    sample = int(MORE_IN_SAMPLE * min(sample_rows(pending.clusters(rows), pending.width), rows))
+    vectors = int(PAGES * (2 * rows + sample) * vector_bytes)
+    members = int(PAGES * rows * 8 * (member_words(pending) + DROP_WORDS * len(pending.eps)))
+    return DiskNeed(name, {"vectors": max(vectors, 2 * members)}, members)
 
 
 @dataclass(frozen=True)
@@ -464,6 +468,10 @@ class VectorDrop(VectorSettings, Pending):
             require_gpu(name, layout)
         if self.num_clusters is not None or rows is not None:
             require_room(name, self, self.clusters(rows or 0), layout)
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for the vectors."""
+        return vector_need(name, self, start)
 
     def prepare(self, runner: Any, before: Program, step: Step) -> Found:
         """Find the groups."""

@@ -175,9 +175,9 @@ def write_dataset(
         "on_error": on_error,
         "on_oom": on_oom,
     }
-    if is_explaining():
-        _explain(dataset, lambda: run(df, sink, rejects=rejects, reuse=reuse, **policies))
     options = dict(storage_options or {})
+    if is_explaining():
+        _explain(dataset, lambda: run(df, sink, rejects=rejects, reuse=reuse, **policies), on_existing, options)
     (branch,) = checked_branches([(df, sink, rejects)], **policies)
     require_storable(fork([branch]), reuse)
     plan_fork(fork([branch]), current_session().weigh_client())  # the dataset is created once nothing refuses the run
@@ -231,11 +231,16 @@ def _replaced(
     return noted if noted.items() & there.items() else {}
 
 
-def _explain(dataset: Dataset, write: Callable[[], Receipt]) -> None:
-    """Stop with the plan of the run, and say what follows it."""
+def _explain(
+    dataset: Dataset, write: Callable[[], Receipt], on_existing: OnExisting, options: Mapping[str, Any]
+) -> None:
+    """Stop with the plan of the run, and say what follows it; raise the error about files that prevent it."""
     try:
         write()
     except PlanKnown as known:
+        there, note = published_files(dataset.repo, dataset.revision, [SPLIT], options), _note(dataset.folder)
+        if note is None or on_existing != "resume" or there != note["files"]:
+            _replaced(dataset, there, on_existing, is_published=note is not None)
         free = dataset.folder.free_bytes()
         room = "" if free is None else f" ({show_size(free)} free)"
         said = f"the files are written to {dataset.folder.url}{room}, sent to {dataset.url}, and then deleted"

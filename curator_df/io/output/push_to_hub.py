@@ -19,8 +19,11 @@ from typing import Any, TypeVar
 
 from curator_df.arguments import choose
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.planning.plan import Plan
 from curator_df.core.ranges.journal import Journal, OnExisting
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.progress import with_progress_lines
+from curator_df.core.runner.session import current_session
 from curator_df.errors import InputError, OutputChangedError, OutputExistsError, ParameterError
 from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL, client_options, hub_errors
@@ -28,7 +31,7 @@ from curator_df.files.retry import retry_transient
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.formats import folder_at
 from curator_df.io.output.receipts import read_receipt
-from curator_df.memory.sizes import show_count
+from curator_df.memory.sizes import show_count, show_size
 from curator_df.receipts.dataset_card import CardSplit, dataset_card
 from curator_df.receipts.receipt import Receipt
 
@@ -186,14 +189,34 @@ def push_to_hub(
     options = dict(storage_options or {})
     hub = _Repository(repo, revision or "main", options)
     with hub_errors(f"{PROTOCOL}datasets/{repo}"):
-        if create:
+        if create and not is_explaining():
             hub.create(private=private)
-        commit, there = hub.files()
+        commit, there = _known_files(hub) if create and is_explaining() else hub.files()
         files = [file for output in outputs for file in output.files]
         new, changed, stale = _compared(outputs, there, on_existing, f"{repo!r} at {hub.revision!r}")
+        _stop_if_explaining(outputs, [*new, *changed], hub.url)
         text = _card(hub, commit, outputs, license) if card else None
         said = f"Upload {sum(output.receipt.rows_written for output in outputs):,} rows in {len(files):,} files with curator_df"
         return f"{hub.url}@{hub.publish(list(_commits(new, changed)), stale, text, said)}"
+
+
+def _known_files(hub: _Repository) -> tuple[str, dict[str, _Stored]]:
+    """Return the files of a dataset that may have yet to be created."""
+    try:
+        return hub.files()
+    except InputError:
+        return "", {}
+
+
+def _stop_if_explaining(outputs: Sequence[_Output], new: Sequence[_Upload], url: str) -> None:
+    """Stop with the plan of an upload if only that is requested: no rows are read."""
+    if not is_explaining():
+        return
+    layout = current_session().layout
+    sizes = [file.size_bytes for output in outputs for file in output.files]
+    said = f"{show_count(len(new), 'file')} of {show_size(sum(file.size_bytes for file in new))} to {url}"
+    plan = Plan(layout, (), sum(sizes), len(sizes), layout.reserved_bytes, remarks=(("sends", said),))
+    stop_if_explaining(plan, [])
 
 
 def prepare_dataset(repo: str, revision: str, options: Mapping[str, Any]) -> None:
@@ -208,10 +231,7 @@ def published_files(repo: str, revision: str, splits: Collection[str], options: 
     """Return the digests of a dataset's files of these splits, by name; none where this token sees no such dataset or branch."""
     hub = _Repository(repo, revision, options)
     with hub_errors(hub.url):
-        try:
-            there = hub.files()[1]
-        except InputError:
-            return {}
+        there = _known_files(hub)[1]
     return {name: there[name].digest for name in _of_splits(there, splits)}
 
 

@@ -26,6 +26,10 @@ KEY = "__order__"
 """First column of every batch: uint64."""
 BATCH_BYTES = 1_000_000
 """Maximum bytes of a batch, unless it is one row."""
+BLOCK_BYTES = 4_000_000
+"""Size of the blocks that are written, for an estimate of the number of batches."""
+COLUMN_BYTES, HEAD_BYTES = 150, 350
+"""Bytes of a batch for each column (its description, and padding of its buffers), and for itself with its entry."""
 _ENTRY = np.dtype(
     [("bucket", "<i8"), ("offset", "<i8"), ("size", "<i8"), ("rows", "<i8"), ("row_bytes", "<i8"), ("checksum", "<u8")]
 )
@@ -110,6 +114,30 @@ class BatchWriter:
         if self._shift >= 64:  # one bucket: numpy cannot shift so far
             return np.zeros(len(keys), dtype=np.int64)
         return ((keys >> np.uint64(self._shift)) & np.uint64(self._buckets - 1)).astype(np.int64)
+
+
+def batches_bytes(rows: int, row_bytes: float, columns: int, *, files: int, buckets: int) -> int:
+    """Return about the bytes of files of batches, with keys.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows in all files.
+    row_bytes : float
+        Mean bytes of a row in memory, without its key.
+    columns : int
+        Number of columns, with the key.
+    files, buckets : int
+        Numbers of files and of buckets.
+
+    Examples
+    --------
+    >>> batches_bytes(1_000, 92, 2, files=1, buckets=1), batches_bytes(1_000, 92, 2, files=1, buckets=64)
+    (101316, 142132)
+    """
+    size = int(rows * (row_bytes + 8))
+    batches = min(rows, (size // BLOCK_BYTES + files) * buckets + size // BATCH_BYTES) + files
+    return size + batches * (HEAD_BYTES + COLUMN_BYTES * columns) + files * 8 * (buckets + 1)
 
 
 def batches_of(folder: Folder, file: FileRecord, bucket: int, buckets: int) -> list[Batch]:

@@ -23,10 +23,12 @@ from curator_df.core.columns import has_no_type, is_text, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of, indexed_step
 from curator_df.core.planning.device_plan import for_sink
+from curator_df.core.planning.disk import WorkingFiles, working_files
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork
-from curator_df.core.planning.program import Program
+from curator_df.core.planning.program import DiskNeed, Program
+from curator_df.core.planning.row_estimate import VALUE_BYTES, estimate_kept, estimate_row_bytes
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
@@ -41,6 +43,7 @@ from curator_df.io.output.spool import is_spooled, known_meta
 from curator_df.io.output.writable import require_storable
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
+from curator_df.io.shuffle.files import batches_bytes
 from curator_df.io.shuffle.shares import SIZES, KindSink, Shares, taken_sizes
 from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
@@ -212,7 +215,10 @@ def shuffled(
     for df, _ in chains:
         require_not_input(lower(df, spools=True), sink)
     check_if_explaining([last], policies.on_existing)
-    _plans(chains, counts, folder, source.bits, last, session.weigh_client(), shares)
+    layout = session.weigh_client()
+    files = _working_files(operator, chains, source, layout, shares)
+    files.require(folder, is_begun=Journal(folder).is_started)
+    _plans(chains, counts, folder, source.bits, last, layout, shares, files)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), policies.on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
@@ -225,6 +231,7 @@ def shuffled(
             said = json.dumps({str(name): number for name, number in _epochs(shares, counts).items()}, indent=1)
             folder.write(f"{JOURNAL_FOLDER}/{BEFORE}/epochs.json", said.encode())
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
+            _working_files(operator, chains, source, layout).require(folder)  # how often rows are taken is known now
         stored, added = [], None if shares is None or shares.tokenizer is not None else shares.column
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits, added)
@@ -309,6 +316,7 @@ def _plans(
     last: Branch,
     layout: Layout,
     shares: Shares | None,
+    files: WorkingFiles,
 ) -> None:
     """Plan all passes, so that one that does not fit is refused before the first; stop with the plan if it is requested."""
     branches = [
@@ -323,7 +331,7 @@ def _plans(
     then = f"a pass that sorts the rows into their new order, with an estimated peak of {peak}"
     if len(chains) > 1:
         then = f"a pass like this for each of the {len(chains):,} tables, and {then}"
-    plan = joined_plans(plans, then)
+    plan = replace(joined_plans(plans, then), working_files=files)
     if shares is not None:
         largest = max(counting, key=lambda each: each.projected_bytes)
         peak = show_size(largest.projected_bytes)
@@ -336,6 +344,34 @@ def _plans(
             remarks=(("shares", said), *plan.remarks),
         )
     stop_if_explaining(plan, [branch.program for branch in (*first, *branches)])
+
+
+def _working_files(
+    operator: str, chains: list[_Chain], source: ShuffledSource, layout: Layout, shares: Shares | None = None
+) -> WorkingFiles:
+    """Return the disk space for the rows between the two passes, and for the deferred operations before them.
+
+    How often rows are taken is known once they are counted; until then, each counts once, or as many as were requested.
+    """
+    needs, size, total = list[DiskNeed](), 0, 0
+    buckets = 1 << source.bits
+    for df, taken in chains:
+        joined = fork([Branch(for_sink(lower(df, spools=True)), ShuffleSink(Folder(ROWS), taken, source.bits))])
+        program = joined.branches[0].program
+        ranges = program.source.cut(range_bytes(program.source))
+        needs += working_files(joined, ranges, layout, "never").needs
+        rows, columns = estimate_kept(program, ranges), len(program.meta.columns) + taken.adds
+        epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
+        width = estimate_row_bytes(program, ranges) + (VALUE_BYTES + len(taken.table) if taken.adds else 0)
+        size += batches_bytes(int(rows * epochs) + 1, width, 1 + columns, files=len(ranges), buckets=buckets)
+        total += rows
+    if shares is not None and shares.total is not None and shares.unit == "rows":
+        size = int(size * max(shares.total / total, 1.0))
+    sizes = 24 * total if shares is not None and shares.tokenizer is not None else 0
+    # A task that sorts a bucket splits it on the local disk of its worker if it does not fit into a block.
+    sorting = min(layout.workers * layout.threads, buckets) * 5 * size // (4 * buckets)
+    parts = {"rows in parts of the new order": size, "sizes of rows": sizes, "rows while sorting": sorting}
+    return WorkingFiles((*needs, DiskNeed(operator, {what: part for what, part in parts.items() if part}, 0)))
 
 
 def _names(taken: Taken, shares: Shares) -> tuple[Any, ...]:

@@ -22,11 +22,13 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.arguments import choose, path_of
 from curator_df.core.columns import is_text, require_columns
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.branches import named_steps
+from curator_df.core.planning.branches import Branch, fork, named_steps
+from curator_df.core.planning.disk import WorkingFiles, working_files
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_outside
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import Program
+from curator_df.core.planning.program import DiskNeed, Program, with_columns
+from curator_df.core.planning.row_estimate import estimate_kept, estimate_row_bytes
 from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import printed, printed_source
@@ -39,6 +41,7 @@ from curator_df.core.runner.run_receipt import note_start
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
+from curator_df.dedup.table.id_sink import ANSWER_WORDS, QUESTION_WORDS
 from curator_df.errors import InputChangedError, InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
@@ -106,12 +109,14 @@ def find_groups(
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     require_outside(program, home)
+    files = _working_files(program, operator, home, sink, table, session)
+    files.require(home, is_begun=Journal(home).is_started)
     if is_explaining():
         # The step has the name of the drop, since both find the same rows; the plan names the call.
         last = dataclasses.replace(program.steps[-1], name=operator)
         shown = dataclasses.replace(program, steps=(*program.steps[:-1], last))
         require_claimable(home)
-        plan = plan_stream(shown, sink, None, session.weigh_client())
+        plan = dataclasses.replace(plan_stream(shown, sink, None, session.weigh_client()), working_files=files)
         if (journal := Journal(home)).is_started:
             journal.resume(identity)
             if journal.receipt is not None and not home.changed(table_files(home)):
@@ -148,6 +153,28 @@ def find_groups(
             stages.clear()
             home.delete_tree(STAGES_FOLDER)
     return read_parquet(home.url, storage_options=options)
+
+
+def _working_files(
+    program: Program, operator: str, home: Folder, sink: FileSink, table: GroupTable, session: Session
+) -> WorkingFiles:
+    """Return the disk space for a search, and in the worst case for the IDs of all rows."""
+    step = program.steps[-1]
+    kept: Any = step.pending
+    action: Any = step.action
+    action = dataclasses.replace(action, pending=kept.stored_in(home.below(DROPS_FOLDER)))
+    program = dataclasses.replace(
+        program, steps=(*program.steps[:-1], dataclasses.replace(step, name=operator, action=action))
+    )
+    ranges = program.source.cut(range_bytes(program.source))
+    files = working_files(fork([Branch(program, sink)]), ranges, session.layout, "never")
+    if table.id_column is None:
+        return files
+    before = with_columns(dataclasses.replace(program, steps=()), (table.id_column,))
+    # Each row asks for its ID and for that of the row that it matched; an answer is a position and the ID.
+    row_bytes = 2 * (2 * 8 * QUESTION_WORDS + 8 * ANSWER_WORDS) + 2 * estimate_row_bytes(before, ranges)
+    size = int(estimate_kept(program, ranges) * row_bytes)
+    return WorkingFiles((*files.needs, DiskNeed(f"id={table.id_column!r}", {}, 0, size, "if all rows have duplicates")))
 
 
 def found_drops(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart, Step
 from curator_df.core.planning.row_estimate import SAMPLE_BYTES, estimate_kept, estimate_widths
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
@@ -35,7 +35,7 @@ from curator_df.files.hub import without_commits
 from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
 from curator_df.io.output.files import arrow_schema, to_table
 from curator_df.io.output.spool import is_spooled, pending_steps
-from curator_df.io.shuffle.files import BatchWriter, batches_of
+from curator_df.io.shuffle.files import BatchWriter, batches_bytes, batches_of
 from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
 from curator_df.kernels.compiling import kernel_sets
@@ -220,6 +220,17 @@ class TableJoin(Pending):
         """Return the pass over the other table."""
         work = "hash keys, and write them with the columns"
         return [PendingPass(f"other table for {name}", work, WRITER_FACTOR, self.other.program)]
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:  # noqa: ARG002 - the other table counts
+        """Return the disk space for the rows of the other table, as the pass leaves them and sorted."""
+        rows = estimate_kept(self.other.program, self.other.ranges)
+        width = HASH_BYTES + row_width(self.other, self.schema)
+        files, buckets = len(self.other.ranges), 1 << self.bits
+        sizes = [
+            batches_bytes(rows, width, len(self.batch_schema), files=n, buckets=m)
+            for n, m in ((files, buckets), (buckets, 1))
+        ]
+        return DiskNeed(name, {"rows of the other table": sizes[0], "the same rows, sorted": sizes[1]}, sum(sizes))
 
     def prepare(self, runner: Any, before: Program, step: Step) -> HeldFiles:
         """Write the rows of the other table, sorted by the hashes of their keys."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import integer_column
 from curator_df.core.columns import is_text, refuse_columns, require_columns, require_text
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.program import DiskNeed, Program, StageStart, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
@@ -155,6 +155,11 @@ class DocumentJoin(Keyed):
     def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> _RangeEnds:
         """Start the files of a range."""
         return _RangeEnds(self.joining, exchange, number, memory_bytes)
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for IDs, and in the worst case for segments of documents that span input splits."""
+        heads = min(len(start.ranges) * self.joining.max_document_bytes, start.before.source.text_bytes)
+        return self.plan_exchange(start).need(name, more_bytes=heads, worst_case="if documents span whole input splits")
 
     def prepare(self, runner: Any, before: Program, step: Step) -> FoundDocuments:
         """Run the pass that finds documents in several ranges."""

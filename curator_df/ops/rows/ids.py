@@ -17,7 +17,7 @@ from curator_df.arguments import choose, require_integer, strings_of
 from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.columns import refuse_columns, require_columns, require_table
 from curator_df.core.planning.lowering import require_addresses
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
@@ -105,6 +105,10 @@ class RowNumbering(Pending):
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that counts rows."""
         return [PendingPass(f"rows for {name}", "count", 0.0)]
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:  # noqa: ARG002 - it has none
+        """Return None: the journal has the counts."""
+        return None
 
     def is_whole(self, stage: Folder, ranges: int) -> bool:
         """Return whether the rows of all ranges were counted."""

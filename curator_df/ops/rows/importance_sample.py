@@ -19,7 +19,8 @@ from curator_df.arguments import require_integer, require_number
 from curator_df.core.columns import require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import require_addresses
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step, with_columns
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart, Step, with_columns
+from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
@@ -80,6 +81,11 @@ class ImportanceSample(Pending):
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that writes keys."""
         return [PendingPass(f"weights for {name}", "write the weights of rows", KEY_FACTOR)]
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        """Return the disk space for a key of each row."""
+        size = 8 * estimate_kept(start.before, start.ranges)
+        return DiskNeed(name, {"weights": size}, size)
 
     def is_whole(self, stage: Folder, ranges: int) -> bool:
         """Return whether the keys of all ranges were written."""

@@ -17,7 +17,7 @@ from curator_df.dedup.near import grouping as near_grouping
 from curator_df.dedup.near import stages as near_passes
 from curator_df.dedup.near import stages as near_stages
 from curator_df.errors import CorruptFileError
-from curator_df.exchange import key_stages
+from curator_df.exchange import key_stages, keys
 from curator_df.files.row_sort import merge_row_bytes
 from tests.core.runner.fake_client import inline_cluster
 
@@ -172,8 +172,8 @@ def lose_notes(out, stage, left):
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_merges_whose_notes_a_crash_took_are_run_again(docs, tmp_path, monkeypatch, left):
-    project = key_stages.project_exchange
-    monkeypatch.setattr(key_stages, "project_exchange", lambda *given, **how: project(*given, **{**how, "reducers": 8}))
+    project = keys.project_exchange
+    monkeypatch.setattr(keys, "project_exchange", lambda *given, **how: project(*given, **{**how, "reducers": 8}))
     with monkeypatch.context() as patched:
         patched.setattr(key_stages, "Found", stop)  # when drops are found and keys are gone
         with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.program import Pending, PendingPass, Program, Step
+from curator_df.core.planning.program import DiskNeed, Pending, PendingPass, Program, StageStart, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.sink import StageSink
@@ -63,6 +63,9 @@ class RareDomainDrop(Pending):
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         return [PendingPass(f"domains for {name}", "count", 0.0)]
+
+    def disk_need(self, name: str, start: StageStart) -> DiskNeed | None:
+        return None
 
     def prepare(self, runner: Any, before: Program, step: Step) -> frozenset[str]:
         with runner.open_stage(before, step) as stage:
