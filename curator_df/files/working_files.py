@@ -7,7 +7,7 @@ from collections.abc import Iterable
 SPOOL_FOLDER = "spool"
 """Folder below the working folder of a cluster."""
 CLOSED = "lay in the working files of a cluster that is closed"
-"""End of a sentence about rows of a table of Dask or pandas, or about the result of a search."""
+"""End of a sentence about rows of a table of Dask or pandas, or of a blend, or about the result of a search."""
 FOUND_FOLDER = "found"
 """Folder below the temporary folder of a cluster, in which its working files are."""
 PREVIEW_FOLDER = "previews"
@@ -22,7 +22,13 @@ COMPARE_PARQUET = (
     "the rows to Parquet, read them with read_parquet, and find groups again in that table"
 )
 """End of an error about groups of rows that are gone."""
-_FILE = re.compile(rf"/{SPOOL_FOLDER}/[^/]+-[0-9a-f]{{8}}/[^/]+\.parquet$")
+RESUMES_WITH_CLUSTER = (
+    "Rows of a table of Dask or pandas, or of blend without path=, are written to working files, which are deleted with their "
+    "cluster, so that a run on them can only be resumed in the same cluster. Write them to Parquet (blend: with path=), and read "
+    "them with read_parquet"
+)
+"""Sentences after an error about a run whose working files are not those of its beginning."""
+_FILE = re.compile(rf"/(?:{SPOOL_FOLDER}/[^/]+-[0-9a-f]{{8}}|blend-[0-9a-f]{{16}})/[^/]+\.parquet$")
 _TITLE = re.compile(rf"/{FOUND_FOLDER}/(find_[a-z_]+)-[0-9a-f]{{16}}$|/{PREVIEW_FOLDER}/[0-9a-f]{{12}}/kept$")
 _RESULT = re.compile(rf"/{FOUND_FOLDER}/(find_[a-z_]+)-[0-9a-f]{{16}}/part-[^/]+\.parquet$")
 
@@ -38,6 +44,8 @@ def has_working_file(paths: Iterable[str]) -> bool:
     Examples
     --------
     >>> has_working_file(["a.parquet", "/tmp/found/spool/frompandas-06fe-f10bd10a/part-000001.parquet"])
+    True
+    >>> has_working_file(["/tmp/found/blend-2ee7b6f9563caa6c/part-000000-000.parquet"])
     True
     >>> has_working_file(["/data/spool/part-000001.parquet"])
     False
@@ -57,8 +65,9 @@ def gone_file(path: str) -> str:
     """
     if has_working_file([path]):
         return (
-            f"the rows of a table of Dask or pandas {CLOSED} ({path!r}). Start a cluster, and call the function that made this "
-            "table again (concat, join, ...); or write the rows to Parquet first, and read them with read_parquet"
+            f"the rows of a table of Dask or pandas, or of blend without path=, {CLOSED} ({path!r}). Start a cluster, and "
+            "call the function that made this table again (concat, join, blend, ...); or write the rows to Parquet first, and "
+            "read them with read_parquet"
         )
     if found := _RESULT.search(path):
         return (

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.planning.lowering import current_spooler
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.run import run
 from curator_df.files.storage import Folder
@@ -527,7 +529,7 @@ OTHERWISE = [
     (
         {"epochs": {"web": 1, "wiki": 3}, "source_column": "a"},
         {"epochs": {"web": 1, "wiki": 3}, "source_column": "b"},
-        "column changed from 'a' to 'b'",
+        "source_column changed from 'a' to 'b'",
     ),
 ]
 
@@ -543,6 +545,36 @@ def test_a_blend_that_is_not_the_one_to_resume_names_the_parameter(cluster, tmp_
         cdf.blend(tables, tmp_path / "out", on_existing="resume", **now)
     again = cdf.blend(tables, tmp_path / "out", on_existing="resume", **was)
     assert len(again.compute()) > 0
+
+
+def test_a_run_on_a_blend_without_a_path_names_the_parameter(cluster, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "a"}\n{"id": 2, "text": "b"}\n')
+    tables = {"web": cdf.read_jsonl(tmp_path / "in.jsonl"), "wiki": cdf.read_jsonl(tmp_path / "in.jsonl")}
+
+    def write(tables, **how):
+        return cdf.write_parquet(cdf.blend(tables, **how), tmp_path / "out", on_existing="resume")
+
+    before = write(tables, weights={"web": 1, "wiki": 3})
+    assert write(tables, weights={"wiki": 3, "web": 1}) == before
+    others = [
+        ({"weights": {"web": 1, "wiki": 2}}, r"in blend, weights changed from \{.+?\} to \{'web': 1, 'wiki': 2\}\."),
+        ({"weights": {"web": 1, "wiki": 3}, "seed": 5}, r"in blend, seed changed from 0 to 5\."),
+        ({"epochs": {"web": 1, "wiki": 3}}, r"in blend, epochs of 'wiki' changed from not set to 3\.0\."),
+    ]
+    for how, said in others:
+        with pytest.raises(errors.ResumeError, match=rf"{said} Write to .+ can only be resumed in the same cluster"):
+            write(tables, **how)
+    with pytest.raises(errors.ResumeError, match=r"tables changed from \['web', 'wiki'\] to \['wiki', 'web'\]"):
+        write(dict(reversed(tables.items())), weights={"web": 1, "wiki": 3})
+
+
+def test_a_run_on_a_table_of_pandas_says_that_its_working_files_are_gone(cluster, tmp_path):
+    table = dd.from_pandas(pd.DataFrame({"text": ["a", "b"]}), npartitions=1)
+    cdf.write_parquet(table, tmp_path / "out")
+    current_spooler().forget(table.expr)  # as the end of its cluster does
+    said = r"the list of working files with the input changed \(1 file, [\d,]+ bytes\)\. .+ in the same cluster\. Write them"
+    with pytest.raises(errors.ResumeError, match=said):
+        cdf.write_parquet(table, tmp_path / "out", on_existing="resume")
 
 
 def test_a_blend_that_ended_in_its_first_pass_names_the_parameter_too(cluster, tmp_path):

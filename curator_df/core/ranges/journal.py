@@ -27,7 +27,7 @@ import numpy as np
 
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.ranges.manifest import TaskRecord
-from curator_df.core.ranges.parameter_digests import changes
+from curator_df.core.ranges.parameter_digests import WORKING_FILES, changes
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
 from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
@@ -45,6 +45,7 @@ from curator_df.files.storage import (
     output_errors,
     sync_folder,
 )
+from curator_df.files.working_files import RESUMES_WITH_CLUSTER
 from curator_df.memory.sizes import show_count
 
 LOG = logging.getLogger("curator_df")
@@ -212,9 +213,10 @@ class Journal:
         """Return the stored ranges, after a check that they belong to this input and program."""
         plan = json.loads(self.folder.read(PLAN))
         if changed := difference(plan, identity):
+            resumes = f". {RESUMES_WITH_CLUSTER}" if WORKING_FILES in changed else ""
             raise ResumeError(
                 f"cannot resume in {self.folder.url}: {changed}. Write to another folder, or start over with "
-                "on_existing='overwrite'"
+                f"on_existing='overwrite'{resumes}"
             )
         return self._pinned()
 

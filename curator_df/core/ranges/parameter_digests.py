@@ -13,6 +13,7 @@ from typing import Any
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.files.storage import shown_path
+from curator_df.files.working_files import has_working_file
 from curator_df.memory.sizes import show_count
 
 LONGEST = 60
@@ -27,6 +28,9 @@ EXPANDED = ("parameters", "format", "taken", "joining")
 
 
 INPUT_FILES = "the list of input files (names, sizes, modification times)"
+WORKING_FILES = "the list of working files with the input"
+MOST_CHANGES = 8
+"""Maximum number of changed parameters that an error names."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def printed_source(source: Any) -> Printed:
     listing, files = getattr(source, "listing", None), {}
     if listing is not None:
         count = f"{show_count(len(listing), 'file')}, {show_count(listing.total_bytes, 'byte')}"
-        files = {INPUT_FILES: Digested(", ".join([count, *getattr(listing, "pins", ())]), listing.fingerprint)}
+        name = WORKING_FILES if has_working_file(listing.paths[:1]) else INPUT_FILES
+        files = {name: Digested(", ".join([count, *getattr(listing, "pins", ())]), listing.fingerprint)}
     return printed({**files, **getattr(source, "asked", {})})
 
 
@@ -87,10 +92,11 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     said = []
     for name in [*was, *(name for name in now if name not in was)]:
         before, after = was.get(name, ("not set", "")), now.get(name, ("not set", ""))
-        if before[1] != after[1]:
+        if before[1] != after[1] and {before[0], after[0]} != {"None", "not set"}:
             same = before[0] == after[0]
             said.append(f"{name} changed ({after[0]})" if same else f"{name} changed from {before[0]} to {after[0]}")
-    return ", ".join(said)
+    more = f", and {len(said) - MOST_CHANGES:,} more" if len(said) > MOST_CHANGES else ""
+    return ", ".join(said[:MOST_CHANGES]) + more
 
 
 def _items(value: Any) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ whole while it is read: the plan includes large pages, as far as some files show
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dask.dataframe as dd
@@ -149,6 +149,8 @@ class ParquetSource:
     """Columns with large pages, with the bytes held while these are read."""
     checked: pa.Schema
     """Text columns to check even if others are selected, so that every pass quarantines the same rows."""
+    made_by: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Input and parameters of the operator that wrote the files for this table alone, shown in the same error as ``asked``."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -164,7 +166,7 @@ class ParquetSource:
     def asked(self) -> Mapping[str, Any]:
         """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
-        return {**columns, "add_source": self.source_columns}
+        return {**self.made_by, **columns, "add_source": self.source_columns}
 
     @property
     def fingerprint(self) -> str:

@@ -24,7 +24,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of, indexed_step
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.disk import WorkingFiles, working_files
-from curator_df.core.planning.lowering import lower, require_addresses
+from curator_df.core.planning.lowering import lower, origin_of, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import DiskNeed, Program
@@ -245,7 +245,16 @@ def shuffled(
         folder.delete_tree(f"{home}/{ROWS}")
     for _, to_count in counts:
         to_count.folder.delete_tree(SIZES)
-    return read_parquet(folder.url, storage_options=storage_options)
+    table = read_parquet(folder.url, storage_options=storage_options)
+    return table if path is not None else _with_parameters(table, operator, source.asked)
+
+
+def _with_parameters(table: Any, operator: str, asked: Mapping[str, Any]) -> Any:
+    """Return a table from working files whose later runs name the parameter by which they cannot be resumed."""
+    reader = origin_of(table)
+    source: Any = reader.source
+    made_by = {f"in {operator}, {name}": value for name, value in asked.items()}
+    return from_source(replace(source, made_by=made_by), reader.ranges, block_bytes=reader.block_bytes, explicit=False)
 
 
 def _quarantined(operator: str, name: str, done: Receipt) -> str:
@@ -412,6 +421,7 @@ def _planned(operator: str, chains: list[_Chain], shares: Shares | None = None) 
     schemas, identities, text_bytes = [], [], 0
     said: dict[str, Any] = {
         "operator": operator,
+        **({"tables": [taken.table for _, taken in chains]} if chains[0][1].table else {}),
         **({} if shares is None else shares.said),
     }
     for df, taken in chains:
@@ -467,7 +477,7 @@ def _said_of(program: Program, taken: Taken, *, has_shares: bool) -> dict[str, A
     said[f"the steps{of}"] = Digested(steps, program.fingerprint)
     if not has_shares:  # otherwise the shares determine how often rows are taken
         said[f"epochs{of}"] = taken.epochs
-    return {**said, "seed": taken.seed, "column": taken.column}
+    return {**said, "seed": taken.seed, "source_column": taken.column}
 
 
 def _difference(schema: Any, first: Any, table: str) -> str:
