@@ -25,6 +25,8 @@ _TRUE = {"yes", "on", "y"}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?")
 _BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-9]+|0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*_[0-9_]*)|[-+]?\.(inf|nan)", re.IGNORECASE)
+MOST_LEVELS = 100
+"""Maximum levels of lists and mappings. PyYAML takes time for each open level at each word."""
 LONGEST_SHOWN = 80
 """Characters of a line that an error shows."""
 
@@ -67,10 +69,6 @@ def read_yaml(text: str, path: str) -> Value:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as exc:
         raise _syntax_error(text, path, exc) from exc
-    except RecursionError as exc:
-        raise RecipeError.at(
-            path, 0, "", "lists and mappings are nested too deeply. Write the values with fewer levels"
-        ) from exc
     if node is None:
         raise RecipeError.at(path, 1, "", "the file is empty. A recipe has read:, steps: and write:")
     return _value(node, path, "")
@@ -87,9 +85,15 @@ def plain_value(data: Any, path: str) -> Value:
 
 def _refuse_events(text: str, path: str) -> None:
     """Raise `RecipeError` for the parts of YAML that recipes do not have."""
-    documents = 0
+    documents = levels = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
+        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if levels > MOST_LEVELS:
+            said = (
+                f"lists and mappings are nested more than {MOST_LEVELS} levels deep. Write the values with fewer levels"
+            )
+            raise RecipeError.at(path, line, "", said)
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:

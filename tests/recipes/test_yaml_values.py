@@ -89,7 +89,12 @@ def test_dates_and_times_need_quotes(text, kind):
         ("no: 1\n", 1, 'the key no: no without quotes .* Write "no"'),
         ("", 1, "the file is empty"),
         ("# only a comment\n", 1, "the file is empty"),
-        ("[" * 1500 + "]" * 1500, 0, "lists and mappings are nested too deeply. Write"),
+        ("a:\n" + "[" * 101, 2, "lists and mappings are nested more than 100 levels deep. Write"),
+        (
+            "".join(" " * level + "a:\n" for level in range(101)) + " " * 101 + "b",
+            101,
+            "nested more than 100 levels deep",
+        ),
     ],
 )
 def test_what_is_not_a_recipes_yaml_is_refused_with_its_line(text, line, said):
@@ -97,6 +102,14 @@ def test_what_is_not_a_recipes_yaml_is_refused_with_its_line(text, line, said):
         read_yaml(text, "a.yaml")
     assert (raised.value.path, raised.value.line) == ("a.yaml", line)
     assert str(raised.value).startswith("a.yaml:" if line else "a.yaml: ")
+
+
+def test_a_hundred_levels_are_read_and_thousands_are_refused_before_their_end():
+    assert read_yaml("[" * 100 + "]" * 100, "a.yaml").data
+    with pytest.raises(
+        RecipeError, match="100 levels"
+    ):  # parsing all of it takes a minute, and ends with another error
+        read_yaml("[" * 3_000, "a.yaml")
 
 
 def test_values_know_their_lines():
