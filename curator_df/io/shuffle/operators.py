@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import dask.dataframe as dd
 import pandas as pd
@@ -41,7 +41,7 @@ from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.io.output.spool import is_spooled, known_meta
 from curator_df.io.output.writable import require_storable
-from curator_df.io.parquet.reader import read_parquet
+from curator_df.io.parquet.reader import ParquetSource, read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
 from curator_df.io.shuffle.files import batches_bytes
 from curator_df.io.shuffle.shares import SIZES, KindSink, Shares, taken_sizes
@@ -252,9 +252,9 @@ def shuffled(
 def _with_parameters(table: Any, operator: str, asked: Mapping[str, Any]) -> Any:
     """Return a table from working files whose later runs name the parameter by which they cannot be resumed."""
     reader = origin_of(table)
-    source: Any = reader.source
     made_by = {f"in {operator}, {name}": value for name, value in asked.items()}
-    return from_source(replace(source, made_by=made_by), reader.ranges, block_bytes=reader.block_bytes, explicit=False)
+    source = replace(cast(ParquetSource, reader.source), made_by=made_by)
+    return from_source(source, reader.ranges, block_bytes=reader.block_bytes, explicit=False)
 
 
 def _quarantined(operator: str, name: str, done: Receipt) -> str:
