@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -37,6 +38,7 @@ from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import ClosingClient, close_client, closing_unfinished
+from curator_df.core.calls import unknown_keyword
 from curator_df.core.cleaning_up import clean_up, undoing
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently
@@ -486,6 +488,9 @@ def slurm_cluster(
     """
     if "queue" in options:
         raise ParameterError("slurm_cluster has no parameter queue=. Name the partition of Slurm with partition=")
+    known = inspect.signature(job_cluster).parameters.keys() - {"system"}
+    if unknown := [name for name in options if name not in known]:
+        raise TypeError(unknown_keyword(job_cluster, unknown[0]))
     return job_cluster(
         "slurm",
         memory=memory,
