@@ -93,6 +93,14 @@ def require_columns(df: Any, operator: str, *names: str, parameter: str = "") ->
         raise
 
 
+def require_found_columns(df: Any, operator: str, table: str = "the table") -> None:
+    """Raise `ColumnError` if a table has no columns because its files have no rows."""
+    if why := why_no_columns(df) if not len(df.columns) and hasattr(df, "expr") else "":
+        raise ColumnError(
+            f"{operator} needs columns, but {table} has no columns, because {why}. Check the paths and the files"
+        )
+
+
 def left_out(expression: Any) -> list[Any]:
     """Return the columns that a selection of columns, such as ``df[["id"]]``, leaves out; none for other operations.
 

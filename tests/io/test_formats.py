@@ -7,11 +7,14 @@ import re
 import tarfile
 import zipfile
 
+import dask.dataframe as dd
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+import curator_df as cdf
 from curator_df.errors import BadRowError, ColumnError, CorruptFileError, InputError, SchemaError
 from curator_df.io.csv.reader import read_csv
 from curator_df.io.formats import control_character, other_format, why_no_row, wide_encoding
@@ -215,6 +218,15 @@ def test_files_without_rows_are_counted(tmp_path, data):
         r"If a column occurs only in later rows, set its type with dtype=, such as",
     ):
         read_jsonl(tmp_path, columns="text")
+    empty, table = read_jsonl(tmp_path), pd.DataFrame({"id": [1]})
+    for call in (
+        lambda: empty.pipe(cdf.keep_where, "score > 1"),
+        lambda: empty.pipe(cdf.join, table, on="id"),
+        lambda: dd.from_pandas(table, npartitions=1).pipe(cdf.join, empty, on="id"),
+        lambda: cdf.explore_thresholds(empty),
+    ):
+        with pytest.raises(ColumnError, match=r"table has no columns, because no rows were found in 3 files\. Check"):
+            call()
     (tmp_path / "a.jsonl").write_bytes(b"{}\n{}\n")
     with pytest.raises(ColumnError, match="the first rows of 3 files are objects without fields"):
         write_jsonl(read_jsonl(tmp_path), tmp_path / "out")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.arguments import choose, strings_of
-from curator_df.core.columns import require_names, require_table
+from curator_df.core.columns import require_found_columns, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ColumnError, ParameterError, SchemaError
@@ -296,6 +296,7 @@ def _explored(df: Any, profile: Profile | None, metrics: Sequence[str] | None) -
     else:
         names = tuple(name for name in df.columns if name in METRICS)
     if not names:
+        require_found_columns(df, "explore_thresholds")
         raise ParameterError(
             "explore_thresholds found no metric in the table, which has: "
             f"{', '.join(map(str, df.columns))}. Make some with add_profile or add_metrics, or name columns of numbers with "

@@ -13,7 +13,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.arguments import require_string
 from curator_df.core.backend import backend_of
-from curator_df.core.columns import did_you_mean_column, require_table
+from curator_df.core.columns import did_you_mean_column, require_found_columns, require_table
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
@@ -91,6 +91,7 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
             "keep_where: reason= is empty. Give the rows that are dropped a reason, such as 'too_short'"
         )
     if isinstance(predicate, str):
+        require_found_columns(df, "keep_where")
         require_expression("keep_where", df._meta, predicate)
     elif isinstance(predicate, FrameBase):
         raise ParameterError(

@@ -11,7 +11,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.arguments import choose, listed, require_string, strings_of
-from curator_df.core.columns import has_no_type, require_names, require_table
+from curator_df.core.columns import has_no_type, require_found_columns, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ColumnError, ParameterError
@@ -123,6 +123,7 @@ def join(
     """
     require_table(df, OPERATOR)
     require_host(df._meta, OPERATOR)
+    require_found_columns(df, OPERATOR)
     choose(OPERATOR, "how", how, How)
     choose(OPERATOR, "duplicates", duplicates, Duplicates)
     if isinstance(other, pd.DataFrame):
@@ -130,6 +131,7 @@ def join(
         other = other.infer_objects()  # a column of objects may hold integers
     else:
         _require_other(other)
+        require_found_columns(other, OPERATOR, "the other table")
         if is_spooled(other):  # not only after that was written
             known = known_meta(other)
             _, keys = require_keys(OPERATOR, on, df._meta, known, functools.partial(_may_have_no_values, other, known))
