@@ -43,7 +43,14 @@ from curator_df.core.ranges.out_of_memory import (
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
-from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
+from curator_df.core.runner.lost_scheduler import (
+    AGAIN,
+    answered,
+    expect_loss,
+    require_open,
+    scheduler_lost,
+    tells_of_loss,
+)
 from curator_df.core.runner.recycling import bytes_held, diagnose_leak, left_too_much, restart_full
 from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed, smaller_block
 from curator_df.core.runner.session import Session
@@ -246,15 +253,19 @@ class Dispatcher:
 
     def _wait_for_worker(self) -> None:
         workless = 0.0
-        while not self._client.nthreads():
+        while not self._has_worker():
             workless = self._watch(workless)
             time.sleep(self._patience.watch_seconds)
+
+    def _has_worker(self) -> bool:
+        with answered(self._client, AGAIN):
+            return bool(self._client.nthreads())
 
     def _watch(self, workless_seconds: float) -> float:
         """Replace workers that are permanently gone; return for how many seconds there was none."""
         if self._client.status != "running":
             raise scheduler_lost(self._client, AGAIN)
-        if self._client.nthreads():
+        if self._has_worker():
             return 0.0
         # A nanny does not restart a worker that dies before the nanny knows that it has started.
         if workless_seconds >= self.session.workless_seconds:
@@ -357,7 +368,8 @@ class Dispatcher:
     def _examine(self) -> None:
         """Find the step that left memory behind where ranges ran out of it, and try these again; nothing is in flight."""
         suspects, self._suspects = self._suspects, []
-        held = self._client.run(bytes_held, on_error="ignore")
+        with answered(self._client, AGAIN):
+            held = self._client.run(bytes_held, on_error="ignore")
         for attempt, manifest in suspects:
             address = address_of(self._client, manifest.worker)
             held_bytes = held.get(address or "", 0) - manifest.idle_bytes
@@ -567,7 +579,8 @@ class Dispatcher:
         self._wait_for_worker()  # the last one may have just died
         if self._empties:
             self._empty_workers(attempt)
-        self._client.run(release_free_memory, on_error="ignore")
+        with answered(self._client, AGAIN):
+            self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         more_bytes = layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and self._empties else 0
         at_once = failing_at_once(self._client) if self.session.is_started_here else contextlib.nullcontext()

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -37,6 +39,15 @@ def require_open(client: ClusterClient, then: str) -> None:
     """Raise `SchedulerLostError` if a client has given up its scheduler: Dask's own errors do not say so."""
     if client.status in ("closing", "closed"):
         raise scheduler_lost(client, then)
+
+
+@contextlib.contextmanager
+def answered(client: ClusterClient, then: str) -> Iterator[None]:
+    """Raise `SchedulerLostError` if the scheduler goes away while it is asked; only what waits for the scheduler is inside."""
+    try:
+        yield
+    except OSError as exc:
+        raise scheduler_lost(client, then) from exc
 
 
 def tells_of_loss(exc: BaseException | None) -> bool:

@@ -6,6 +6,7 @@ import logging
 import threading
 
 import pytest
+from distributed.comm import CommClosedError
 
 from curator_df import errors
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
@@ -307,6 +308,17 @@ def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(dispatch, end):
     with pytest.raises(errors.SchedulerLostError, match=r"(?s)tcp://scheduler was lost.*on_existing='resume'"):
         ran.run()
     assert set(ran.numbers) <= {0, 1, 3, 4, 5, 6, 7}
+
+
+def test_a_scheduler_that_goes_away_while_it_is_asked_for_workers_is_lost(dispatch):
+    ran = dispatch({(0, 0): Silent(8)})
+
+    def ask():
+        raise CommClosedError("in <TCP (closed) ConnectionPool.ncores>: ConnectionResetError")
+
+    ran.client.nthreads = ask
+    with pytest.raises(errors.SchedulerLostError, match=r"(?s)tcp://scheduler was lost.*on_existing='resume'"):
+        ran.run()
 
 
 def test_a_task_that_someone_else_cancels_is_not_a_lost_scheduler(dispatch):
