@@ -69,7 +69,6 @@ OTHERS = {
     "parquetreader": ("read_parquet",),
     "parquetwriter": ("write_parquet",),
     "piiformatter": ("redact_pii",),
-    "processes": ("cpus",),
     "probabilities": ("weights",),
     "random_state": ("seed",),
     "read_json": ("read_jsonl",),

@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -41,7 +40,7 @@ from curator_df.cluster.settings import (
     worker_memory_limit,
     worker_settings,
 )
-from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
+from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder, new_spill_folder, spill_room
 from curator_df.cluster.surroundings import (
     MAIN_GUARD,
     Held,
@@ -57,7 +56,6 @@ from curator_df.cluster.surroundings import (
     require_threads,
     smaller_layout,
     start_failure,
-    temporary_directory,
 )
 from curator_df.cluster.transport import UCX_REMARK, as_security, protocol_arguments, require_processes_for
 from curator_df.cluster.worker_processes import (
@@ -82,7 +80,7 @@ from curator_df.core.runner.session import (
     open_session,
     refuse_after_fork,
 )
-from curator_df.errors import BudgetError, CuratorError, DiskFullError, NoClusterError, ParameterError
+from curator_df.errors import CuratorError, NoClusterError, ParameterError
 from curator_df.files.working_files import FOUND_FOLDER
 from curator_df.memory.budget import (
     CLIENT_GROWTH_BYTES,
@@ -95,16 +93,14 @@ from curator_df.memory.budget import (
 )
 from curator_df.memory.counted_memory import children_bytes
 from curator_df.memory.limits import release_free_memory
-from curator_df.memory.sizes import read_size, show_size, show_sizes
-from curator_df.memory.small_input import small_input
+from curator_df.memory.sizes import show_size
+from curator_df.memory.small_input import WHY_THREADS, small_input
 from curator_df.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.suggestions import suggests_names
 
 CLIENT_THREADS = 8
 """Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
-SPILL_SHARE_OF_FREE_DISK = 0.5
-"""Share of the free space of the spill directory that all workers together may fill."""
 MOST_STARTS = 4
 """Maximum number of times that workers are started, each time in a smaller layout, until their memory fits."""
 
@@ -406,6 +402,7 @@ def start_cluster(
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
+    processes: bool = True,
     gpus: int | Literal["auto"] = 0,
     device_memory: str | int | None = None,
     security: bool | Security = False,
@@ -426,6 +423,10 @@ def start_cluster(
     cpus : int, optional
         Maximum number of concurrent threads; defaults to all usable CPUs. With GPUs there is one for each GPU
         where blocks are on GPUs; while blocks stay on the host, a worker may use its share of these CPUs.
+    processes : bool
+        Whether workers may be processes, if the budget has room for them. False runs all tasks in threads of this process:
+        they start in less than half the time, but take turns at what Python itself does, and a crash in a step ends
+        your program.
     gpus : int or "auto"
         GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
         cluster says which. See ``docs/gpu.md`` for what runs on them.
@@ -465,8 +466,8 @@ def start_cluster(
         If ``memory`` is below the minimum, more than the machine has, or less than this process leaves available; or if
         ``device_memory`` is more than a GPU has.
     ParameterError
-        If ``gpus`` exceeds the number of GPUs, or ``protocol`` is not installed, has no TLS or
-        needs worker processes.
+        If ``gpus`` exceeds the number of GPUs; if ``protocol`` is not installed, or has no TLS; or if an argument needs worker
+        processes, but there are none.
     NoClusterError
         If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
@@ -478,8 +479,8 @@ def start_cluster(
     -----
     Computes: no. See ``docs/memory.md#layouts``.
 
-    The layout depends on the budget: worker processes if each thread gets 320 MB, below that one process with several
-    threads, below that threads of this process.
+    The layout depends on the budget, unless ``processes=False``: worker processes if each thread gets 320 MB, below that
+    one process with several threads, below that threads of this process.
 
     Examples
     --------
@@ -492,6 +493,10 @@ def start_cluster(
     prepare_surroundings()
     require_address_space()
     devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))
+    why_threads = _why_threads(
+        processes,
+        {"gpus": devices and gpus, "protocol": None if protocol == "tcp" else protocol, "recycle_after": recycle_after},
+    )
     if devices is not None:
         importlib.import_module("cudf")  # dask-cuda will import it; its memory in this process is measured now
     release_free_memory()
@@ -503,8 +508,7 @@ def start_cluster(
     def choose(baseline: Baseline | None) -> Layout:
         held = held_bytes if baseline is None else 0  # a measured baseline includes it
         if devices is None:
-            few = small_input.get() and recycle is None and protocol == "tcp"
-            layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline, has_small_input=few)
+            layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline, in_threads=why_threads)
         else:
             layout = gpu_layout(allowed_bytes, devices, held, cpus, baseline=baseline)
         require_processes_for(protocol, layout)
@@ -515,7 +519,7 @@ def start_cluster(
     refuse_second_cluster(layout)
     if not layout.in_process:
         require_importable_program()
-    parent, spill_bytes = _spill_room(spill_directory, spill_limit)
+    parent, spill_bytes = spill_room(spill_directory, spill_limit)
     host = loopback_host(connects=not layout.in_process)
     dashboard = None if dashboard_port is None else dashboard_at(host, dashboard_port)
     spill = new_spill_folder(parent)
@@ -542,37 +546,23 @@ def start_cluster(
         raise named from exc
 
 
-def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str | int | None) -> tuple[str, int]:
-    """Return the directory below which workers spill, and the bytes that all of them together may write there."""
-    parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
-    if not os.path.isdir(parent):
-        raise ParameterError(
-            f"spill_directory={parent!r} is not an existing directory. Create it, or name a local directory with free space"
-        )
-    free_bytes = shutil.disk_usage(parent).free
-    spill_bytes = (
-        int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
-    )
-    if spill_bytes > free_bytes:
-        asked, free = show_sizes(spill_bytes, free_bytes)
-        raise BudgetError(
-            f"spill_limit={asked}, but {parent} has only {free} free. Set a smaller "
-            "spill_limit=, or spill_directory= on a larger disk"
-        )
-    return parent, spill_bytes
+def _why_threads(processes: bool, needs: dict[str, Any]) -> str:
+    """Return why tasks run in threads of this process although worker processes would fit; empty if they need not.
 
-
-def new_spill_folder(parent: str) -> SpillFolder:
-    """Create the folder of a session; raise `ParameterError` if its parent is not writable."""
-    try:
-        return SpillFolder(parent)
-    except OSError as exc:
-        if (full := start_failure(exc, parent)) is not None and isinstance(full, DiskFullError):
-            raise full from exc
+    ``needs`` has the arguments that need worker processes, if they are given.
+    """
+    if not isinstance(processes, bool):
         raise ParameterError(
-            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Set spill_directory= or TMPDIR to your "
-            "own directory with free space"
-        ) from exc
+            f"start_cluster: processes={processes!r} must be True or False. cpus= limits the number of concurrent tasks"
+        )
+    given = [f"{name}={value!r}" for name, value in needs.items() if value]
+    if processes:
+        return "" if given or not small_input.get() else WHY_THREADS
+    if given:
+        raise ParameterError(
+            f"start_cluster: {given[0]} needs worker processes, and processes=False starts none. Leave out one of the two"
+        )
+    return "processes=False: tasks run in threads of this process"
 
 
 def import_rest() -> None:

@@ -16,11 +16,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from curator_df.cluster.surroundings import start_failure, temporary_directory
 from curator_df.core.cleaning_up import clean_up
+from curator_df.errors import BudgetError, DiskFullError, ParameterError
 from curator_df.files.storage import Folder, output_errors
+from curator_df.memory.sizes import read_size, show_sizes
 
 PREFIX = "curator-df-"
 LOCK = "session.lock"
+SPILL_SHARE_OF_FREE_DISK = 0.5
+"""Share of the free space of the spill directory that all workers together may fill."""
 
 
 class SpillFolder:
@@ -92,3 +97,36 @@ def delete_left_behind(parent: str) -> list[str]:
                 shutil.rmtree(lock.parent, ignore_errors=True)
                 deleted.append(str(lock.parent))
     return deleted
+
+
+def spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str | int | None) -> tuple[str, int]:
+    """Return the directory below which workers spill, and the bytes that all of them together may write there."""
+    parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
+    if not os.path.isdir(parent):
+        raise ParameterError(
+            f"spill_directory={parent!r} is not an existing directory. Create it, or name a local directory with free space"
+        )
+    free_bytes = shutil.disk_usage(parent).free
+    spill_bytes = (
+        int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
+    )
+    if spill_bytes > free_bytes:
+        asked, free = show_sizes(spill_bytes, free_bytes)
+        raise BudgetError(
+            f"spill_limit={asked}, but {parent} has only {free} free. Set a smaller "
+            "spill_limit=, or spill_directory= on a larger disk"
+        )
+    return parent, spill_bytes
+
+
+def new_spill_folder(parent: str) -> SpillFolder:
+    """Create the folder of a session; raise `ParameterError` if its parent is not writable."""
+    try:
+        return SpillFolder(parent)
+    except OSError as exc:
+        if (full := start_failure(exc, parent)) is not None and isinstance(full, DiskFullError):
+            raise full from exc
+        raise ParameterError(
+            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Set spill_directory= or TMPDIR to your "
+            "own directory with free space"
+        ) from exc

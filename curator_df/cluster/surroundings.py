@@ -57,7 +57,8 @@ REFUSALS = (
 """Words of errors that a limit of the shell may have caused."""
 MAIN_GUARD = (
     "In a script, start_cluster must be below \"if __name__ == '__main__':\", because worker processes import the script "
-    "that starts them. This is not needed in a notebook, or with so little memory that no worker process is started"
+    "that starts them. This is not needed in a notebook, or where no worker process is started: "
+    "with processes=False, or with little memory"
 )
 THREADS = 64
 """Number of threads and processes of a client with one worker."""

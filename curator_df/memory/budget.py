@@ -212,7 +212,7 @@ def choose_layout(
     cpus: int | None = None,
     held_bytes: int = 0,
     baseline: Baseline | None = None,
-    has_small_input: bool = False,
+    in_threads: str = "",
 ) -> Layout:
     """Choose processes and threads for a budget on this node.
 
@@ -226,8 +226,9 @@ def choose_layout(
         Memory that this process uses beyond an idle client, such as a table in a notebook.
     baseline : Baseline, optional
         Memory of processes before any work; by default values that were measured once, on another machine.
-    has_small_input : bool
-        Whether the input is so small that starting worker processes would take longer than the work.
+    in_threads : str
+        Why tasks run in threads of the client's own process although worker processes would fit; empty if they need not.
+        Each thread has at least as much memory as it would have in a worker process.
 
     Returns
     -------
@@ -250,12 +251,11 @@ def choose_layout(
     cpus = usable_cpus() if cpus is None else cpus
     require_cpus(cpus)
     there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
-    if has_small_input and there.work_bytes(0) // cpus >= MIN_THREAD_BYTES:
-        small = there.layout(0, cpus, cpus, "worker processes would take longer to start than the small input takes")
-        # A worker process of a small budget has fewer threads than CPUs, so each may have more memory.
+    if in_threads:
         usual = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held_bytes, baseline=baseline)
-        if small.thread_bytes >= usual.thread_bytes:
-            return small
+        # A worker process of a small budget has fewer threads than CPUs, so each may have more memory.
+        threads = min(cpus, there.work_bytes(0) // usual.thread_bytes)
+        return usual if usual.in_process else there.layout(0, threads, cpus, in_threads)
     for workers in _divisors(cpus):
         work_bytes = there.work_bytes(workers)
         if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:

@@ -16,6 +16,8 @@ COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 """Endings of compressed files."""
 COMPRESSED_SHARE = 4
 """Bytes of text that stand for a byte of a compressed file. Measured with gzip: 2.9 for news, 3.7 and 4.8 for documentation."""
+WHY_THREADS = "worker processes would take longer to start than the small input takes"
+"""Reason of a layout without worker processes for a small input."""
 small_input: ContextVar[bool] = ContextVar("small_input", default=False)
 """Whether what is planned or started now is for a small input alone, see `memory.budget.choose_layout`."""
 

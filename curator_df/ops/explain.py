@@ -37,7 +37,7 @@ from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.memory.sizes import show_duration, show_size
-from curator_df.memory.small_input import small_input
+from curator_df.memory.small_input import WHY_THREADS, small_input
 from curator_df.ops.rows.ids import CountSink
 
 RUNS = (
@@ -129,7 +129,8 @@ def explain(
     if memory is None and cpus is None and has_session():
         layout = current_session().weigh_client()
     else:
-        layout = choose_layout(parse_memory(memory), cpus=cpus, has_small_input=small_input.get())
+        why_threads = WHY_THREADS if small_input.get() else ""
+        layout = choose_layout(parse_memory(memory), cpus=cpus, in_threads=why_threads)
     if run is None and options:
         option = next(iter(options))
         if option in inspect.signature(write_parquet).parameters:

@@ -11,7 +11,7 @@ from curator_df.cluster.beside_start import (
     started_with,
 )
 from curator_df.memory.budget import choose_layout
-from curator_df.memory.small_input import SMALL_INPUT_BYTES, bytes_of_files, small_input
+from curator_df.memory.small_input import SMALL_INPUT_BYTES, WHY_THREADS, bytes_of_files, small_input
 
 pytestmark = pytest.mark.quick
 
@@ -102,20 +102,20 @@ def test_only_a_start_in_the_block_is_for_a_small_input(input_bytes, is_small):
 
 @pytest.mark.parametrize("allowed_bytes", [500_000_000, 1_000_000_000, 4_000_000_000])
 def test_a_small_input_is_worked_on_in_threads_with_more_memory_than_worker_processes_leave(allowed_bytes):
-    small, usual = (choose_layout(allowed_bytes, cpus=2, has_small_input=few) for few in (True, False))
+    small, usual = (choose_layout(allowed_bytes, cpus=2, in_threads=why) for why in (WHY_THREADS, ""))
     assert (small.in_process, small.threads) == (True, 2)
     assert small.thread_bytes >= usual.thread_bytes
-    assert "small input" in small.reason
+    assert usual.in_process or "small input" in small.reason
 
 
 def test_a_small_input_does_not_need_more_memory():
-    few = {"cpus": 8, "has_small_input": True}
+    few = {"cpus": 8, "in_threads": WHY_THREADS}
     assert choose_layout(410_000_000, **few) == choose_layout(410_000_000, cpus=8)
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4, 8, 16])
 def test_no_task_of_a_small_input_has_less_memory(cpus):
     for allowed_bytes in range(410_000_000, 1_400_000_000, 10_000_000):
-        small, usual = (choose_layout(allowed_bytes, cpus=cpus, has_small_input=few) for few in (True, False))
+        small, usual = (choose_layout(allowed_bytes, cpus=cpus, in_threads=why) for why in (WHY_THREADS, ""))
         assert small.thread_bytes >= usual.thread_bytes
         assert small.exclusive_bytes >= usual.exclusive_bytes

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import json
 import logging
 import os
 import pkgutil
@@ -200,6 +201,34 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     assert "script.py, line 2: " in done.stderr.splitlines()[-1]
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
     assert done.stderr.count("Traceback") == 1  # no worker was started, which would print one of its own
+
+
+def test_a_script_without_a_main_guard_runs_in_its_own_threads_and_keeps_its_budget(tmp_path):
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(2_000))
+    )
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import curator_df as cdf\nwith cdf.start_cluster(memory='1GB', cpus=2, processes=False) as cluster:\n"
+        f"    receipt = cdf.write_parquet(cdf.read_jsonl({str(tmp_path / 'in.jsonl')!r}), {str(tmp_path / 'out')!r})\n"
+        "    print(cluster.layout.shape, receipt.rows_written, receipt.measured_bytes)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
+    shape, rows, peak = done.stdout.splitlines()[-1].rsplit(maxsplit=2)
+    assert (shape, int(rows)) == ("2 threads of this process", 2_000)
+    assert 100_000_000 < int(peak) < 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"recycle_after": 1000}, "recycle_after=1000 needs worker processes, and processes=False starts none"),
+        ({"processes": 4}, "processes=4 must be True or False"),
+    ],
+)
+def test_what_needs_worker_processes_is_refused_without_them(options, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.start_cluster(memory="2GB", **{"processes": False, **options})
 
 
 GUARD_SEEN = """

@@ -20,7 +20,7 @@ from distributed.comm import CommClosedError
 
 from curator_df import errors
 from curator_df.cluster import surroundings
-from curator_df.cluster.local import new_spill_folder
+from curator_df.cluster.spill_folder import new_spill_folder
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, run_guarded

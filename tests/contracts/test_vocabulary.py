@@ -230,6 +230,7 @@ VOCABULARY = {
     "presidio": Word("finder of named entities", "", "EntityFinder"),
     "private": Word("whether a new dataset is private", "", "bool"),
     "private_suffixes": Word("whether private suffixes count as public suffixes", "", "bool"),
+    "processes": Word("whether workers may be processes", "", "bool"),
     "profile": Word("rules that a text must pass", "", "Profile | ProfileName | Mapping[Any, Profile | ProfileName]"),
     "prologue": Word("shell commands before a job's worker", "", "Sequence[str]"),
     "prompt": Word("template of a request", "", "str"),
