@@ -20,20 +20,7 @@ RULE = (types.int64, types.float64, types.int64, types.int64)
 PLACES = types.int64[::1]
 VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
-CELLS_KERNELS = (
-    tables.line_cells_kernel,
-    tables.web_cells_kernel,
-    tables.piece_cells_kernel,
-    tables.word_cells_kernel,
-    tables.c4_cells_kernel,
-)
-TABLE_KERNELS = (
-    tables.lines_kernel,
-    tables.web_kernel,
-    tables.pieces_kernel,
-    tables.unicode_grams_kernel,
-    tables.c4_kernel,
-)
+CELLS_KERNELS, TABLE_KERNELS = zip(*tables.TABLE_KERNELS.values(), strict=True)
 WINDOWS = (types.uint64[:, :, ::1], types.int64[:, :, ::1])
 
 
@@ -54,9 +41,7 @@ def arguments(offsets):
         measured.words_kernel: (*counted, types.int64, TABLE),
         measured.listed_words_kernel: (*counted, BYTES, PLACES, PLACES, types.int32[:, ::1], types.int64, TABLE),
         measured.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
-        measured.dclm_kernel: (*counted, TABLE),
-        measured.source_kernel: (*counted, TABLE),
-        measured.sentences_kernel: (*counted, TABLE),
+        **dict.fromkeys(measured.PLAIN_KERNELS.values(), (*counted, TABLE)),
         **dict.fromkeys(CELLS_KERNELS, (*counted, types.int64, PLACES)),
         **dict.fromkeys(TABLE_KERNELS, (*counted, types.int64, types.uint32[::1], PLACES, TABLE)),
         tables.gram_needs_kernel: (*counted, types.int64, TABLE),

@@ -13,6 +13,7 @@ import numba.core.event as events
 import numpy as np
 import pytest
 from numba import types
+from numba.core.errors import NumbaError
 from numba.core.typing.context import BaseContext
 
 from curator_df.kernels.compiling.compiled import borrowing, chosen, helper, inlined, kernel
@@ -161,6 +162,41 @@ def test_numba_counts_no_references_in_what_borrows_arrays(decorate, counts):
     assert total_of_new(6) == 1 + 1 + 1 + 1 + 1
     [compiled] = total_of_parts.overloads.values()
     assert ("@NRT_incref" in compiled.library.get_llvm_str()) == counts
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["borrowing first", "counting first"])
+@pytest.mark.parametrize("returns_array", [True, False])
+def test_a_helper_that_returns_an_array_is_not_shared_with_what_borrows_arrays(returns_array, is_first):
+    @helper
+    def itself(numbers):
+        return numbers
+
+    @helper
+    def first_two(numbers):
+        return numbers[0], numbers[1]
+
+    given = itself if returns_array else first_two
+
+    @borrowing
+    def borrowed(numbers):
+        return given(numbers)[1]
+
+    @helper
+    def counted(numbers):
+        return given(numbers)[1]
+
+    one, other = (borrowed, counted) if is_first else (counted, borrowed)
+
+    @kernel(types.int64(types.int64))
+    def both(count):
+        numbers = np.arange(count)
+        return one(numbers) + other(numbers)
+
+    if returns_array:
+        with pytest.raises((TypeError, NumbaError), match="itself returns an array"):
+            both(6)
+    else:
+        assert both(6) == 2
 
 
 def polynomial():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What follows from the families of counts: feature bits, columns, kernels to compile, passes, and memory on a GPU."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from curator_df.kernels.compiling import kernel_sets
-from curator_df.kernels.device import support
+from curator_df.kernels.device import measured, support, tables
 from curator_df.kernels.metrics import catalog, counts, measure
 from curator_df.kernels.metrics.counts import COUNTS, FAMILIES, CountFamily, features_of_counts
 from curator_df.kernels.metrics.metric import Metric
@@ -27,6 +28,14 @@ def test_every_count_asks_for_bits_of_its_family_and_all_bits_are_asked_for(fami
     assert all(features_of_counts([name]) & ~family.features == 0 for name in family.counts)
     assert features_of_counts(family.counts) == family.features
     assert set(family.kernels + family.token_kernels) <= set(kernel_sets.METRICS) <= set(kernel_sets.COMPILE_SECONDS)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.counts[0])
+def test_a_gpu_has_one_way_to_count_a_family_and_a_table_only_where_it_is_priced(family):
+    own_branches = (counts.WORDS, counts.CHARACTERS, counts.GRAMS, counts.REPEATS)
+    ways = [family in kinds for kinds in (tables.TABLE_KERNELS, measured.PLAIN_KERNELS, own_branches)]
+    assert sum(ways) == 1
+    assert (family in tables.TABLE_KERNELS) == (family.table_factor > 0)
 
 
 def test_a_count_of_two_parts_asks_for_both():
@@ -62,3 +71,6 @@ def test_a_family_added_to_the_list_is_measured_compiled_and_priced(monkeypatch)
     [found] = measure.measure(pd.Series(["a tree", ""]), ["vowel_count", "word_count"])
     assert (found.values["vowel_count"].tolist(), found.values["word_count"].tolist()) == ([3, 0], [2, 0])
     assert support.metrics_price(["vowel_count"])[1] == support.SPAN_ROWS * 8 * family.columns
+    with_table = dataclasses.replace(family, table_factor=3.0)
+    monkeypatch.setattr(support, "FAMILIES", (*FAMILIES, with_table))
+    assert support.metrics_price(["vowel_count"])[0] == support.COLUMN_FACTOR + 3.0

@@ -28,6 +28,7 @@ from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
+from numba.core.targetconfig import ConfigStack
 
 from curator_df.errors import KernelNotCompiledError
 from curator_df.kernels.compiling import compile_cache
@@ -161,17 +162,35 @@ class KernelDispatcher(CPUDispatcher):
 
 
 class HelperDispatcher(CPUDispatcher):
-    """A function that is compiled into each kernel that calls it."""
+    """A function that is compiled into each kernel that calls it, once for all that call it with the same types.
+
+    Whether references to arrays are counted follows from the first of these callers, or from ``borrowing``. This matters
+    only where an array is returned: one of the two would free what the other still uses, or never free it.
+    """
 
     def __init__(self, function: Any, options: dict[str, Any]) -> None:
         super().__init__(function, targetoptions={**_HELPER_OPTIONS, **options}, pipeline_class=HelperCompiler)
         self._callable: Any = None
+        self._counts_references: dict[Any, bool] = {}
 
     def add_overload(self, cres: Any) -> None:
         """Register what kernels link. There is nothing that Python could call."""
         target = cres._replace(entry_point=_NoCode())
         self.targetctx.insert_user_function(target.entry_point, target.fndesc, [target.library])
-        self.overloads[tuple(target.signature.args)] = target
+        arguments = tuple(target.signature.args)
+        self.overloads[arguments] = target
+        self._counts_references[arguments] = self.targetoptions.get("_nrt", _counts_references())
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the code for these types; raise `TypeError` if it returns an array to a caller that counts otherwise."""
+        arguments, _ = sigutils.normalize_signature(sig)
+        model = self.targetctx.data_model_manager[self.overloads[arguments].signature.return_type]
+        if model.contains_nrt_meminfo() and self._counts_references[arguments] != _counts_references():
+            raise TypeError(
+                f"{self.py_func.__qualname__} returns an array, and is called by functions that count references to arrays and "
+                "by others that do not (`borrowing`, `allocates=False`). Return numbers, or write into an array of the caller"
+            )
+        return super().get_overload(sig)
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
         if self._callable is None:
@@ -196,6 +215,12 @@ class ChoosingDispatcher(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
         return self.py_func
+
+
+def _counts_references() -> bool:
+    """Return whether references to arrays are counted in the function that is being compiled."""
+    flags = ConfigStack().top_or_none()
+    return flags is None or bool(flags.nrt)
 
 
 class _NoCode:

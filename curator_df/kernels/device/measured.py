@@ -20,7 +20,7 @@ from numba import cuda
 
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
 from curator_df.kernels.device.support import WHOLE_ROOM, Room
-from curator_df.kernels.device.tables import count_grams_into, count_in_tables
+from curator_df.kernels.device.tables import TABLE_KERNELS, count_grams_into, count_in_tables
 from curator_df.kernels.device.texts import DeviceTexts
 from curator_df.kernels.metrics.catalog import METRICS, features_of
 from curator_df.kernels.metrics.counts import (
@@ -196,6 +196,10 @@ def sentences_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, p
         counts[row, 0] = text_sentence_count(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes)
 
 
+PLAIN_KERNELS = {DCLM_TEXT: dclm_kernel, SOURCE: source_kernel, SENTENCES: sentences_kernel}
+"""Kernels of the families that need nothing but the texts."""
+
+
 @cuda.jit
 def count_kernel(counts: Any, column: int, values: Any) -> None:
     """Copy a column of counts."""
@@ -247,7 +251,7 @@ def text_metrics(
     -----
     Memory of the device: the result, 8 bytes a row and metric; up to 71 MB of counts; for metrics of characters 16 KB for each
     thread, at most 268 MB, and for stop words other than `STOP_WORDS` 4 bytes for each of them. Then for each group of
-    lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text `device_support.TABLE_FACTORS` times its bytes.
+    lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text `CountFamily.table_factor` times its bytes.
     """
     features = features_of(metrics)
     dtypes = {name: np.dtype(METRICS[name].dtype.lower()) for name in metrics}
@@ -286,25 +290,22 @@ class _Counting:
         return found
 
     def _count(self, family: CountFamily, data: Any, offsets: Any, counts: Any) -> None:
-        launch, classes = one_by_one(len(counts), self.room.threads), self.classes[family.classes]
-        if family is WORDS:
-            words_kernel[launch](data, offsets, *classes, self.features, counts)
+        texts = (data, offsets, *self.classes[family.classes])
+        launch = one_by_one(len(counts), self.room.threads)
+        if family in TABLE_KERNELS:
+            count_in_tables(texts, family, self.features, self.room, counts)
+        elif family in (GRAMS, REPEATS):
+            count_grams_into(texts, family, self.features, self.room, counts)
+        elif family == WORDS:
+            words_kernel[launch](*texts, self.features, counts)
             if self.listed:
                 seen = allocate((launch[0] * launch[1], len(self.listed[1]) - 1), np.int32)
-                listed_words_kernel[launch](data, offsets, *classes, *self.listed, seen, _STOP_WORDS, counts)
-        elif family is CHARACTERS:
+                listed_words_kernel[launch](*texts, *self.listed, seen, _STOP_WORDS, counts)
+        elif family == CHARACTERS:
             tallies = allocate((launch[0] * launch[1], LONGEST_COUNTED_WORD + 1), np.int32)
-            characters_kernel[launch](data, offsets, *classes, tallies, counts)
-        elif family is DCLM_TEXT:
-            dclm_kernel[launch](data, offsets, *classes, counts)
-        elif family in (GRAMS, REPEATS):
-            count_grams_into((data, offsets, *classes), family.features, self.features, self.room, counts)
-        elif family is SOURCE:
-            source_kernel[launch](data, offsets, *classes, counts)
-        elif family is SENTENCES:
-            sentences_kernel[launch](data, offsets, *classes, counts)
+            characters_kernel[launch](*texts, tallies, counts)
         else:
-            count_in_tables((data, offsets, *classes), family.features, self.features, self.room, counts)
+            PLAIN_KERNELS[family][launch](*texts, counts)
 
 
 def _put_values(name: str, counts: dict[str, tuple[Any, int]], values: Any) -> None:

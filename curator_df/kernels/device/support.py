@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.metrics.catalog import METRICS, Words, features_of
 from curator_df.kernels.metrics.counts import (
-    C4_FEATURES,
-    COUNT_CHARACTERS,
-    COUNT_DCLM_REPEATS,
+    CHARACTERS,
     COUNT_STOP_WORDS,
-    COUNT_UNICODE_GRAMS,
     FAMILIES,
-    GRAM_FEATURES,
-    LINE_FEATURES,
+    GRAMS,
     LONGEST_COUNTED_WORD,
-    REPEAT_FEATURES,
+    REPEATS,
     SHORT_TEXT_BYTES,
     STOP_WORDS,
-    WEB_FEATURES,
+    CountFamily,
 )
 from curator_df.kernels.minhash.scheme import Scheme
 
@@ -35,15 +31,6 @@ TABLE_CELLS = 1 << 26
 """Cells, of 4 bytes, of the tables of the texts processed together; more only for a text that needs more."""
 COLUMN_FACTOR = 0.9
 """Memory multiplier of up to 10 metrics, for rows of 100 bytes: 8 bytes each."""
-TABLE_FACTORS = {
-    LINE_FEATURES: 4.0,
-    WEB_FEATURES: 4.2,
-    COUNT_DCLM_REPEATS: 4.3,
-    COUNT_UNICODE_GRAMS: 16.0,
-    C4_FEATURES: 1.0,
-}
-"""Table of one text, as a multiple of its bytes, if that exceeds the shared tables. Lines: every other byte is a line feed; as
-dolma counts them, a bit more for each byte, and as DCLM does, two. Words by Unicode's rules: two in three bytes."""
 LONG_GRAM_FACTOR = 4.0
 """Table of the n-grams of one text, as a multiple of its bytes."""
 GRAM_BYTES = 1 << 28
@@ -95,34 +82,31 @@ def metrics_price(
     >>> metrics_price(["word_count"])[0]
     0.9
     """
-    features, factor, fixed_bytes = features_of(names), COLUMN_FACTOR * -(-len(names) // 10), 0
-    for family in FAMILIES:
-        if features & family.features:
-            fixed_bytes += room.span_rows * 8 * family.columns
+    features, factor = features_of(names), COLUMN_FACTOR * -(-len(names) // 10)
+    counted = [family for family in FAMILIES if features & family.features]
+    fixed_bytes = sum(room.span_rows * 8 * family.columns for family in counted)
     # Families are counted one after the other: the memory of one is released before the next.
-    factor += max(_room_factor(features & family.features, family.features) for family in FAMILIES)
-    most_bytes = max(_room_bytes(features & family.features, family.features, room) for family in FAMILIES)
+    factor += max(map(_room_factor, counted), default=0.0)
+    most_bytes = max((_room_bytes(family, room) for family in counted), default=0)
     if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
         most_bytes = max(most_bytes, room.threads * len(stop_words) * 4)
     return factor, fixed_bytes + most_bytes
 
 
-def _room_factor(features: int, group: int) -> float:
-    """Return the working memory of some features of a family for a long text, as a multiple of its bytes."""
-    if not features:
-        return 0.0
-    if group & (GRAM_FEATURES | REPEAT_FEATURES):
-        return LONG_GRAM_FACTOR + (REPEAT_BITS_FACTOR if group == REPEAT_FEATURES else 0.0)
-    return TABLE_FACTORS.get(group, 0.0)
+def _room_factor(family: CountFamily) -> float:
+    """Return the working memory of a family for a long text, as a multiple of its bytes."""
+    if family in (GRAMS, REPEATS):
+        return LONG_GRAM_FACTOR + (REPEAT_BITS_FACTOR if family == REPEATS else 0.0)
+    return family.table_factor
 
 
-def _room_bytes(features: int, group: int, room: Room) -> int:
-    """Return the working memory of some features of a family."""
-    if features and group in TABLE_FACTORS:  # which cells each text needs, where they begin, and these
+def _room_bytes(family: CountFamily, room: Room) -> int:
+    """Return the working memory of a family, whatever the texts."""
+    if family.table_factor:  # which cells each text needs, where they begin, and these
         return room.span_rows * 16 + room.table_cells * 4
-    if features & COUNT_CHARACTERS:
+    if family == CHARACTERS:
         return room.threads * (LONGEST_COUNTED_WORD + 1) * 4
-    if not features & (GRAM_FEATURES | REPEAT_FEATURES):
+    if family not in (GRAMS, REPEATS):
         return 0
     # Four values for each text, its row and the start of its working memory, and that memory.
     most = max(room.gram_bytes, SHORT_GRAM_FACTOR * room.short_text_bytes + 128, LONG_GRAM_BYTES)

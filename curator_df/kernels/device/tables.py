@@ -21,12 +21,13 @@ from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, 
 from curator_df.kernels.device.support import Room
 from curator_df.kernels.metrics.c4.c4_lines import count_c4
 from curator_df.kernels.metrics.counts import (
-    C4_FEATURES,
-    COUNT_DCLM_REPEATS,
-    COUNT_UNICODE_GRAMS,
-    GRAM_FEATURES,
-    LINE_FEATURES,
-    WEB_FEATURES,
+    C4,
+    DCLM_REPEATS,
+    GRAMS,
+    LINES,
+    UNICODE_GRAMS,
+    WEB,
+    CountFamily,
 )
 from curator_df.kernels.metrics.dclm_counts import count_repeats_within, mark_bytes
 from curator_df.kernels.metrics.lines.line_counts import count_lines_within, line_slots, piece_slots
@@ -202,32 +203,33 @@ def c4_kernel(
         count_c4(data, start, stop, classes, features, scratch, scratch, counts[row])
 
 
-_KERNELS = {
-    LINE_FEATURES: (line_cells_kernel, lines_kernel),
-    WEB_FEATURES: (web_cells_kernel, web_kernel),
-    COUNT_DCLM_REPEATS: (piece_cells_kernel, pieces_kernel),
-    COUNT_UNICODE_GRAMS: (word_cells_kernel, unicode_grams_kernel),
-    C4_FEATURES: (c4_cells_kernel, c4_kernel),
+TABLE_KERNELS = {
+    LINES: (line_cells_kernel, lines_kernel),
+    WEB: (web_cells_kernel, web_kernel),
+    DCLM_REPEATS: (piece_cells_kernel, pieces_kernel),
+    UNICODE_GRAMS: (word_cells_kernel, unicode_grams_kernel),
+    C4: (c4_cells_kernel, c4_kernel),
 }
+"""For each family with a table: the kernel that counts the cells of each text, and the one that counts in them."""
 
 
-def count_in_tables(texts: tuple[Any, ...], group: int, features: int, room: Room, counts: Any) -> None:
+def count_in_tables(texts: tuple[Any, ...], family: CountFamily, features: int, room: Room, counts: Any) -> None:
     """Count a family.
 
     Parameters
     ----------
     texts : tuple of device arrays
         Bytes, offsets, and the three tables of the classes of characters.
-    group : int
-        Feature bits of one of `counts.FAMILIES`.
+    family : CountFamily
+        Family with a table.
     features : int
-        Requested features of the group.
+        Requested features.
     room : Room
         Sizes of the working memory.
-    counts : device array of int64, shape (rows, counts of the group)
+    counts : device array of int64, shape (rows, columns of the family)
         Result; the requested columns are overwritten.
     """
-    cells_kernel, kernel = _KERNELS[group]
+    cells_kernel, kernel = TABLE_KERNELS[family]
     data, offsets, *classes = texts
     needed = allocate(len(counts), np.int64)
     cells_kernel[one_by_one(len(counts), room.threads)](*texts, features, needed)
@@ -366,20 +368,20 @@ WINDOW_BYTES = 5 * 8 * (WINDOW + 1)
 """Bytes of a window of words."""
 
 
-def count_grams_into(texts: tuple[Any, ...], group: int, features: int, room: Room, counts: Any) -> None:
-    """Count the n-grams of a group of features.
+def count_grams_into(texts: tuple[Any, ...], family: CountFamily, features: int, room: Room, counts: Any) -> None:
+    """Count the n-grams of a family.
 
     Parameters
     ----------
     texts : tuple of device arrays
         Bytes, offsets, and the three tables of the classes of characters.
-    group : int
-        `counts.GRAM_FEATURES` or `counts.REPEAT_FEATURES`.
+    family : CountFamily
+        `counts.GRAMS` or `counts.REPEATS`.
     features : int
-        Requested features of the group.
+        Requested features.
     room : Room
         Sizes of the working memory.
-    counts : device array of int64, shape (rows, columns of the group)
+    counts : device array of int64, shape (rows, columns of the family)
         Result; the requested columns are overwritten.
     """
     needs = allocate((len(counts), 4), np.int64)
@@ -387,16 +389,16 @@ def count_grams_into(texts: tuple[Any, ...], group: int, features: int, room: Ro
     _, cells, slots, bits = needs.copy_to_host().T
     short, long = np.flatnonzero(cells), np.flatnonzero(cells == 0)
     if len(short):
-        _count_short(texts, group, features, room, short, needs, cells[short], counts)
-    sizes = WINDOW_BYTES + 4 * slots[long] + (0 if group == GRAM_FEATURES else bits[long])
+        _count_short(texts, family, features, room, short, needs, cells[short], counts)
+    sizes = WINDOW_BYTES + 4 * slots[long] + (0 if family == GRAMS else bits[long])
     for part in consecutive(sizes, room.gram_bytes):
         rows = long[part]
-        _count_long(texts, group, features, room, rows, slots[rows], bits[rows], counts)
+        _count_long(texts, family, features, room, rows, slots[rows], bits[rows], counts)
 
 
 def _count_short(
     texts: tuple[Any, ...],
-    group: int,
+    family: CountFamily,
     features: int,
     room: Room,
     rows: npt.NDArray[np.int64],
@@ -404,7 +406,7 @@ def _count_short(
     cells: npt.NDArray[np.int64],
     counts: Any,
 ) -> None:
-    kernel = short_grams_kernel if group == GRAM_FEATURES else short_repeats_kernel
+    kernel = short_grams_kernel if family == GRAMS else short_repeats_kernel
     parts = list(consecutive(cells, room.gram_bytes // 8))
     table = allocate(max(int(cells[part].sum()) for part in parts), np.uint64)
     for part in parts:
@@ -414,7 +416,7 @@ def _count_short(
 
 def _count_long(
     texts: tuple[Any, ...],
-    group: int,
+    family: CountFamily,
     features: int,
     room: Room,
     rows: npt.NDArray[np.int64],
@@ -428,7 +430,7 @@ def _count_long(
     )
     given = (to_device(rows), *windows, allocate(int(slots.sum()), np.uint32), to_device(starts_of(slots)))
     launch = one_by_one(len(rows), room.threads)
-    if group == GRAM_FEATURES:
+    if family == GRAMS:
         long_grams_kernel[launch](*texts, features, *given, counts)
     else:
         twice = (allocate(int(bits.sum()), np.uint8), to_device(starts_of(bits)))

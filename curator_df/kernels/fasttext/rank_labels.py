@@ -30,9 +30,10 @@ from curator_df.kernels.fasttext.model_tables import (
     FastTextTables,
 )
 from curator_df.kernels.fasttext.word_vectors import CACHE, CACHE_BYTES, add_line, forget_words, new_cache
-from curator_df.kernels.metrics.words.word_counts import SPAN, code_point
+from curator_df.kernels.metrics.words.word_counts import SPAN
 from curator_df.kernels.text.buffers import array_spans
 from curator_df.kernels.text.code_points import ALPHA, SPACE, word_byte_classes, word_classes
+from curator_df.kernels.text.unicode_words import class_at
 
 LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
@@ -224,18 +225,9 @@ def _head_stop(data: Any, start: int, stop: int, most: int) -> int:
 
 
 @helper
-def _class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
-    byte_classes, page_of, pages = classes
-    if data[at] < 0x80:
-        return types.int64(byte_classes[data[at]]), 1
-    code, width = code_point(data, at, stop)
-    return types.int64(pages[page_of[code >> 8], code & 255]), width
-
-
-@helper
 def _has_letter(data: Any, at: int, stop: int, classes: Any) -> bool:
     while at < stop:
-        flags, width = _class_at(data, at, stop, classes)
+        flags, width = class_at(data, at, stop, classes)
         if flags & ALPHA:
             return True
         at += width
@@ -248,7 +240,7 @@ def _line_length(data: Any, at: int, stop: int, classes: Any) -> int:
     length = first = last = 0
     has_letter = False
     while at < stop:
-        flags, width = _class_at(data, at, stop, classes)
+        flags, width = class_at(data, at, stop, classes)
         length += 1
         if not flags & SPACE:
             first = first or length

@@ -2,7 +2,7 @@
 """Families of the counts that passes over a text make: names, the feature bits that request them, and their kernels.
 
 The metrics of the catalog (`metrics`) are these counts or quotients of them. A new family is one `CountFamily` in `FAMILIES`
-and the kernel that it names; on a GPU it also needs its kernel in `device.measured`.
+and the kernel that it names; on a GPU it also needs its kernel in `device.measured` or, with a table, in `device.tables`.
 """
 
 from __future__ import annotations
@@ -206,6 +206,8 @@ class CountFamily:
     """Tables in which the pass looks characters up."""
     work_columns: int = 0
     """Number of working columns behind those of the counts."""
+    table_factor: float = 0.0
+    """Table in which a GPU counts one text, as a multiple of its bytes; 0 if the counts need none."""
 
     @functools.cached_property
     def features(self) -> int:
@@ -242,6 +244,7 @@ WORDS = CountFamily(
 LINES = CountFamily(
     ((COUNT_LENGTH, LENGTH_COUNTS), (COUNT_LINES, LINE_COUNTS), (COUNT_PARAGRAPHS, PARAGRAPH_COUNTS)),
     ("metrics.lines.line_counts.count_lines_of_span",),
+    table_factor=4.0,  # every other byte is a line feed
 )
 GRAMS = CountFamily(
     _one_bit_each(COUNT_FIRST_GRAM, TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS),
@@ -252,6 +255,7 @@ C4 = CountFamily(
     ((COUNT_C4, C4_COUNTS), (COUNT_C4_UNPUNCTUATED, C4_UNPUNCTUATED_COUNTS)),
     (_C4,),
     token_kernels=(_C4, _TOKENS, _SENTENCES_OF_TOKENS, "metrics.c4.c4_texts.copy_c4_lines"),
+    table_factor=1.0,
 )
 CHARACTERS = CountFamily(
     ((COUNT_CHARACTERS, CHARACTER_COUNTS),),
@@ -265,6 +269,7 @@ WEB = CountFamily(
         (COUNT_WEB_PARAGRAPHS, WEB_PARAGRAPH_COUNTS),
     ),
     ("metrics.nemo.web_metrics.count_web_of_span",),
+    table_factor=4.2,  # as dolma counts lines, a bit more for each byte
 )
 REPEATS = CountFamily(
     (
@@ -278,8 +283,18 @@ REPEATS = CountFamily(
     work_columns=3,
 )
 DCLM_TEXT = CountFamily(((COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),), _DCLM, classes="word_breaks")
-DCLM_REPEATS = CountFamily(((COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),), _DCLM, classes="word_breaks")
-UNICODE_GRAMS = CountFamily(((COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),), _DCLM, classes="word_breaks")
+DCLM_REPEATS = CountFamily(
+    ((COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),),
+    _DCLM,
+    classes="word_breaks",
+    table_factor=4.3,  # two bits more for each byte
+)
+UNICODE_GRAMS = CountFamily(
+    ((COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),),
+    _DCLM,
+    classes="word_breaks",
+    table_factor=16.0,  # two words in three bytes
+)
 SOURCE = CountFamily(((COUNT_SOURCE, SOURCE_COUNTS),), ("metrics.source.source_metrics.count_source_of_span",))
 SENTENCES = CountFamily(
     ((COUNT_SENTENCES, SENTENCE_COUNTS),),

@@ -43,7 +43,7 @@ _IN_NUMBERS = _MID_NUM | _MID_NUM_LET | _SINGLE_QUOTE
 
 @inlined
 def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
-    """Return the class (`word_break`) of the character that starts here, and its length in bytes."""
+    """Return the class in a table (here that of `word_break`) of the character that starts here, and its length in bytes."""
     byte_classes, page_of, pages = classes
     if data[at] < 0x80:
         return types.int64(byte_classes[data[at]]), 1

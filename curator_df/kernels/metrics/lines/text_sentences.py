@@ -15,26 +15,18 @@ from curator_df.kernels.english_tokens.rules import BLANK, ENDS_SENTENCE, PUNCTU
 from curator_df.kernels.english_tokens.spans import token_spans
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.metrics.lines.sentences import count_sentences_of_span
-from curator_df.kernels.metrics.words.word_counts import BYTES, code_point
+from curator_df.kernels.metrics.words.word_counts import BYTES
 from curator_df.kernels.text.buffers import TextSpan
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
+from curator_df.kernels.text.unicode_words import class_at
 
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @helper
-def _class_at(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[int, int]:
-    """Return the bits and the bytes of the code point here."""
-    code, width = types.int64(data[at]), 1
-    if code >= 0x80:
-        code, width = code_point(data, at, stop)
-    return types.int64(pages[page_of[code >> 8], code & 255]), width
-
-
-@helper
-def _after_blanks(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> int:
+def _after_blanks(data: Any, at: int, stop: int, classes: Any) -> int:
     while at < stop:
-        bits, width = _class_at(data, at, stop, page_of, pages)
+        bits, width = class_at(data, at, stop, classes)
         if not bits & BLANK:
             break
         at += width
@@ -42,12 +34,12 @@ def _after_blanks(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> in
 
 
 @helper
-def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[int, bool, bool]:
+def _read_token(data: Any, at: int, stop: int, classes: Any) -> tuple[int, bool, bool]:
     """Return the end of a token, whether it ends a sentence, and whether it can begin one."""
     begun, characters = at, 0
     every, last = PUNCTUATION, 0
     while at < stop:
-        bits, width = _class_at(data, at, stop, page_of, pages)
+        bits, width = class_at(data, at, stop, classes)
         if bits & BLANK:
             break
         every &= bits
@@ -73,18 +65,19 @@ def count_sentences_of_lines(
     data: Any, offsets: Any, tokens: Any, token_offsets: Any, page_of: Any, pages: Any, sentences: Any
 ) -> None:
     """Write the number of sentences of each line: at least 1. ``tokens`` are those of each line, each followed by white space."""
+    classes = (pages[page_of[0]], page_of, pages)
     for line in range(len(sentences)):
         at, stop = offsets[line], offsets[line + 1]
         place, end = token_offsets[line], token_offsets[line + 1]
         count, ended, is_first = 1, False, True
         while True:
-            place = _after_blanks(tokens, place, end, page_of, pages)
+            place = _after_blanks(tokens, place, end, classes)
             if place == end:
                 break
             blank = at
-            at = _after_blanks(data, at, stop, page_of, pages)
+            at = _after_blanks(data, at, stop, classes)
             is_token = at > blank and (at - blank > 1 or data[blank] != 0x20)
-            token_stop, ends, begins = _read_token(tokens, place, end, page_of, pages)
+            token_stop, ends, begins = _read_token(tokens, place, end, classes)
             if ended and (begins or (is_token and not is_first)):
                 count += 1
                 ended = False
