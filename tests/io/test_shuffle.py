@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows in random order, and mixtures of tables, through whole runs in this process."""
 
-import itertools
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -16,7 +14,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.lowering import current_spooler
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.run import run
 from curator_df.files.storage import Folder
@@ -24,7 +21,6 @@ from curator_df.io.shuffle import operators as shuffle
 from curator_df.io.shuffle.files import BATCH_BYTES, batches_of
 from curator_df.io.shuffle.sink import ShuffleSink, Taken, keyed_schema, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
-from curator_df.kernels.rows.row_sample import sampled
 from curator_df.kernels.rows.row_shuffle import order_keys, times_taken
 from tests.core.runner.fake_client import inline_cluster
 
@@ -470,25 +466,6 @@ def test_a_category_comes_back_as_text(tmp_path):
     assert block.dtypes.equals(source.meta.dtypes)
 
 
-def test_samples_and_epochs_with_one_seed_are_independent():
-    addresses = np.arange(100_000)
-    sample = sampled(addresses.view(np.uint64).copy(), 0.3, seed=0)
-    taken = times_taken(addresses, 0.3, 0, "") == 1
-    assert abs((sample & taken).mean() - 0.09) < 4 * 0.001
-    keys = order_keys(addresses[sample], 0, "")
-    assert abs((keys < np.uint64(1 << 63)).mean() - 0.5) < 4 * 0.003
-
-
-def test_more_epochs_take_all_that_fewer_took():
-    addresses = np.arange(10_000)
-    counts = [times_taken(addresses, epochs, 5, "web") for epochs in (0.0, 0.1, 0.9, 1.0, 1.4, 2.0)]
-    assert all((fewer <= more).all() for fewer, more in itertools.pairwise(counts))
-    assert set(counts[0]) == {0}
-    assert set(counts[3]) == {1}
-    other = times_taken(addresses, 0.5, 5, "wiki") & times_taken(addresses, 0.5, 5, "web")
-    assert abs(other.mean() - 0.25) < 0.03
-
-
 def test_tables_may_have_their_columns_in_another_order(cluster, tmp_path):
     web, wiki = write_docs(tmp_path, numbered(3), "web"), write_docs(tmp_path, numbered(3), "wiki")[["text", "id"]]
     mixed = cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1}).compute()
@@ -566,15 +543,6 @@ def test_a_run_on_a_blend_without_a_path_names_the_parameter(cluster, tmp_path):
             write(tables, **how)
     with pytest.raises(errors.ResumeError, match=r"tables changed from \['web', 'wiki'\] to \['wiki', 'web'\]"):
         write(dict(reversed(tables.items())), weights={"web": 1, "wiki": 3})
-
-
-def test_a_run_on_a_table_of_pandas_says_that_its_working_files_are_gone(cluster, tmp_path):
-    table = dd.from_pandas(pd.DataFrame({"text": ["a", "b"]}), npartitions=1)
-    cdf.write_parquet(table, tmp_path / "out")
-    current_spooler().forget(table.expr)  # as the end of its cluster does
-    said = r"the list of working files with the input changed \(1 file, [\d,]+ bytes\)\. .+ in the same cluster\. Write them"
-    with pytest.raises(errors.ResumeError, match=said):
-        cdf.write_parquet(table, tmp_path / "out", on_existing="resume")
 
 
 def test_a_blend_that_ended_in_its_first_pass_names_the_parameter_too(cluster, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.columns import has_no_type
-from curator_df.core.planning.lowering import foreign_part
+from curator_df.core.planning.lowering import current_spooler, foreign_part
 from curator_df.core.runner.session import current_session
 from curator_df.files.storage import Folder
 from curator_df.io.output import spool
@@ -239,6 +239,15 @@ def test_a_writer_reads_what_a_look_has_computed(docs, tmp_path):
     assert len(kept) == 30
     assert written(kept, tmp_path / "out") == list(range(1, 61, 2))
     assert len(spooled() - before) == 1
+
+
+def test_a_run_on_a_table_of_pandas_says_that_its_working_files_are_gone(tmp_path):
+    table = dd.from_pandas(pd.DataFrame({"text": ["a", "b"]}), npartitions=1)
+    cdf.write_parquet(table, tmp_path / "out")
+    current_spooler().forget(table.expr)  # as the end of its cluster does
+    said = r"the list of working files with the input changed \(1 file, [\d,]+ bytes\)\. .+ in the same cluster\. Write them"
+    with pytest.raises(errors.ResumeError, match=said):
+        cdf.write_parquet(table, tmp_path / "out", on_existing="resume")
 
 
 def test_too_small_a_disk_is_refused_before_anything_is_written(docs, tmp_path, monkeypatch):

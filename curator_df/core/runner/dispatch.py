@@ -581,13 +581,12 @@ class Dispatcher:
             self._empty_workers(attempt)
         with answered(self._client, AGAIN):
             self._client.run(release_free_memory, on_error="ignore")
-        layout = self.session.layout
-        more_bytes = layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and self._empties else 0
+        most, usual_bytes = self.session.layout.exclusive_bytes, self.session.layout.work_bytes
+        more_bytes = most - usual_bytes if self.session.limits_data and self._empties else 0
         at_once = failing_at_once(self._client) if self.session.is_started_here else contextlib.nullcontext()
         with more_than_limits(self._client, more_bytes), at_once:
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
-            again: Attempt | None
-            again = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0)
+            again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=most, halves=halves, extra_tasks=0)
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())

@@ -315,7 +315,7 @@ def _pending(
     columns = strings_of(operator, "subset", subset)
     if not columns:
         raise ParameterError(f"{operator}: subset=[] names no column. Name at least one column to compare")
-    require_columns(df, operator, *columns, parameter="subset" if columns == ["text"] else "")
+    require_columns(df, operator, *columns, parameter="subset" if columns == ("text",) else "")
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_device_text(operator, df._meta, columns)
     require_addresses(df, operator)
@@ -425,7 +425,7 @@ def survivor_policy(operator: str, keep: Survivor | Best) -> Keep:
     """Return which row of a group stays, as an exchange knows it."""
     if isinstance(keep, Best):
         return "largest" if keep.which == "max" else "smallest"
-    if keep == "best":
+    if str(keep) == "best":
         raise ParameterError(f"{operator}: keep='best' needs a column to compare: keep=curator_df.best('score')")
     choose(operator, "keep", keep, Survivor)
     return "largest" if keep == "longest" else keep
