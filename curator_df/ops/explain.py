@@ -36,10 +36,12 @@ from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
-from curator_df.memory.sizes import show_duration, show_size
+from curator_df.memory.sizes import show_count, show_duration, show_size
 from curator_df.memory.small_input import WHY_THREADS, small_input
 from curator_df.ops.rows.ids import CountSink
 
+MOST_KERNELS_SHOWN = 3
+"""Kernels that are named in the remark about what a run compiles first."""
 RUNS = (
     "write_parquet",
     "write_jsonl",
@@ -241,8 +243,9 @@ def _compiling(programs: Iterable[Program]) -> tuple[tuple[str, str], ...]:
     missing = missing_kernels([*EVERY_RUN, *(kernel for program in programs for kernel in program.compiled)])
     if not missing:
         return ()
-    seconds = show_duration(compile_seconds(missing))
-    return (("compile", f"{', '.join(missing)}: about {seconds} of CPU time before the run, once on this machine"),)
+    seconds, more = show_duration(compile_seconds(missing)), len(missing) - MOST_KERNELS_SHOWN
+    names = ", ".join(missing[:MOST_KERNELS_SHOWN]) + (f" and {show_count(more, 'more kernel')}" if more > 0 else "")
+    return (("compile", f"{names}: about {seconds} of CPU time before the run, once on this machine"),)
 
 
 def _reused(program: Program) -> list[tuple[str, str]]:
