@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused_before_the_folder_is_emptied(made, inputs,
     ("error", "how", "said"),
     [
         (errors.InputError, {"tokenizer": "nowhere.json"}, "nowhere.json"),
-        (errors.ColumnError, {"text": "txt"}, "add_token_count needs the column 'txt'"),
+        (errors.ColumnError, {"text": "txt"}, "blend: the table 'web' needs the column 'txt'"),
         (
             errors.ParameterError,
             {"weights": {"web": 1, "code": 1}, "text": "kind", "empty": True},
