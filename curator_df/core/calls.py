@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from curator_df.core.recorded_calls import calling, keep
 from curator_df.errors import ExpressionError
-from curator_df.memory.sizes import show_count
 from curator_df.suggestions import OTHERS, name_of_ours
 
 TABLE = "df"
@@ -213,6 +212,6 @@ def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> 
     takes = (
         f"does not accept arguments without their names, and {shown} has none"
         if not most
-        else f"takes at most {show_count(most, 'argument')} without a name, and {shown} is number {most + 1}"
+        else f"takes at most {most} {'argument' if most == 1 else 'arguments'} without a name, and {shown} is number {most + 1}"
     )
     return f"{function.__name__} {takes}. Pass it by name{hint}"
