@@ -58,7 +58,7 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
             raise TypeError(too_many(function, args, most))
         if takes_table and not args and TABLE not in kwargs:
             raise TypeError(no_table(function))
-        if takes_table and args and (isinstance(args[0], str) or callable(args[0])):
+        if takes_table and args and (isinstance(args[0], str) or callable(args[0])) and not _takes_text(function):
             raise ExpressionError(no_table(function, args[0]))
         with calling(function, signature, args, kwargs) as recorded:
             result = function(*args, **kwargs)
@@ -68,6 +68,11 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     call.__module__ = module
     call.__signature__ = with_choices(function, signature)  # type: ignore[attr-defined]
     return call
+
+
+def _takes_text(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a path in place of a table, as `explain` does for functions that take a folder."""
+    return str in get_args(get_type_hints(function)[TABLE])
 
 
 def with_choices(function: Callable[..., Any], signature: inspect.Signature) -> inspect.Signature:

@@ -177,6 +177,7 @@ def test_a_plan_of_an_upload_refuses_what_the_call_would_and_creates_nothing(hub
     assert plan.stages == ()
     assert "steps" not in dict(plan.lines())
     assert hub.repositories == {}
+    assert str(cdf.explain(str(outputs / "two"), cdf.push_to_hub, create=True, memory="1GB", **options)) == str(plan)
     with pytest.raises(errors.InputError) as refused:
         cdf.explain(outputs / "two", cdf.push_to_hub, memory="1GB", **options)
     with pytest.raises(errors.InputError) as started:
