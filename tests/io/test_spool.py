@@ -112,6 +112,20 @@ def test_a_receipt_names_what_dask_computed_before_it_began_to_count(docs, tmp_p
     assert "before" not in cdf.write_parquet(docs, tmp_path / "b").settings
 
 
+def test_a_receipt_names_what_removed_rows_in_each_table_that_dask_computed(docs, tmp_path):
+    ordered = docs.pipe(cdf.drop_exact_duplicates).pipe(cdf.keep_where, "n > 1").sort_values("n")
+    above = docs[docs["n"] > docs["n"].mean()]
+    for number, (table, said) in enumerate(
+        [
+            (ordered, "drop_exact_duplicates, keep_where, sort_values"),
+            (above, "filter"),
+            (cdf.concat([docs.sort_values("n"), docs.drop_duplicates(subset="text")]), "sort_values, drop_duplicates"),
+        ]
+    ):
+        before = cdf.write_parquet(table, tmp_path / f"out-{number}").settings["before"]
+        assert before == f"Dask computed {said}; rows that it removed or added then are not counted here"
+
+
 def test_a_drop_before_a_sort_is_resolved(docs, tmp_path):
     table = docs.pipe(cdf.drop_exact_duplicates).sort_values("n", ascending=False).pipe(cdf.keep_where, "n < 6")
     assert written(table, tmp_path / "out") == [4, 2, 0]

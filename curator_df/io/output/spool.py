@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._expr import MapPartitions
 from dask.dataframe.dask_expr.io import FromMap, FromPandas
 from dask.sizeof import sizeof
 
@@ -39,7 +40,9 @@ from curator_df.core.planning.lowering import (
     origin_of,
     remove_spooler,
 )
+from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.deferred_step import DeferredStep
+from curator_df.core.ranges.set_up import SetUp
 from curator_df.core.ranges.source import ADDRESS, Ranges
 from curator_df.core.runner.session import Session
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
@@ -71,6 +74,10 @@ KEEP_ROWS = frozenset(
     )
 )
 """Dask's operations whose result is about as large as what they read, so that a lack of disk can be reported beforehand."""
+CHANGE_ROWS = frozenset(
+    ("DeferredStep", "DropnaFrame", "ExplodeFrame", "Filter", "LocUnknown", "MapPartitions", "Query")
+)
+"""Class names of Dask's operations of single blocks after which a table may have other rows."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +154,9 @@ class Spool:
 
     def computed(self, files: Sequence[str]) -> Sequence[str]:
         """Return the operations of Dask that made the rows of some files; none if these are not working files."""
-        for known in self._tables.values():
-            if any(file.startswith(known.folder.url) for file in files):
-                return known.operations
-        return ()
+        read = {file.rpartition("/")[0] for file in files}
+        tables = [known for known in self._tables.values() if known.folder.url in read]
+        return tuple(dict.fromkeys(operation for known in tables for operation in known.operations))
 
     def close(self) -> None:
         """Stop spooling, and delete the files."""
@@ -191,9 +197,16 @@ class Spool:
 
 
 def _operations(expression: Any) -> tuple[str, ...]:
-    """Return the names of the operations of an expression that need several blocks, first ones first."""
-    nodes = [node for node in expression.walk() if node.ndim == 2 and node.dependencies() and not streams(node)]
-    return tuple(dict.fromkeys(title(node) for node in reversed(nodes)))
+    """Return the names of the operations of an expression that need several blocks or may remove rows, first ones first."""
+    nodes = [node for node in expression.walk() if node.ndim == 2 and node.dependencies()]
+    named = [node for node in nodes if not streams(node) or type(node).__name__ in CHANGE_ROWS]
+    return tuple(dict.fromkeys(_operator(node) or title(node) for node in reversed(named)))
+
+
+def _operator(node: Any) -> str:
+    """Return the name of the operator of ours that an expression applies; empty for others."""
+    function = node.operand("func") if isinstance(node, MapPartitions) else None
+    return str(function.name) if isinstance(function, BlockKernel | SetUp) else ""
 
 
 def _read_back(folder: Folder, rows: Sequence[int]) -> Any:
