@@ -85,14 +85,16 @@ def _run_key(program: Program, layout: Layout) -> tuple[str, str, int]:
 def with_time_left(plan: Plan, journals: Sequence[Journal]) -> Plan:
     """Return a plan with the time of the rest of an interrupted run, by the seconds of its finished input splits.
 
-    Before the first of these is finished, when passes of deferred operations run, it is not known.
+    Before the first of these is finished, when passes of deferred operations run, it is not known; nor if an output is not begun.
     """
     tasks = plan.layout.workers * plan.layout.threads
     left, finished, seconds = 0, 0, 0.0
     for journal in journals:
         if journal.receipt is None:
             done, ranges = journal.records(), journal.ranges
-            left = max(left, 0 if ranges is None else len(ranges) - len(done))
+            if ranges is None:
+                return plan
+            left = max(left, len(ranges) - len(done))
             finished, seconds = finished + len(done), seconds + sum(one.seconds for one in done.values())
     if not finished:
         return plan if left else dataclasses.replace(plan, seconds=0.0, measured_by="the run is complete")
