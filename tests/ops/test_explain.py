@@ -25,6 +25,8 @@ from curator_df.errors import (
     ParameterError,
 )
 from curator_df.files.storage import Folder
+from curator_df.io.output.files import FileSink
+from curator_df.io.shuffle import operators
 from curator_df.ops.explain import RUNS
 from tests.contracts.operator_cases import TOKENIZER
 from tests.core.runner.fake_client import inline_cluster
@@ -272,6 +274,38 @@ def test_a_full_disk_is_refused_by_the_plan_as_by_the_start(docs, cluster, tmp_p
     run(table, **options)
 
 
+@pytest.mark.parametrize("run", [cdf.write_parquet, cdf.shuffle_rows])
+def test_an_output_is_not_deleted_for_a_run_that_lacks_disk_space(docs, cluster, tmp_path, monkeypatch, run):
+    table = docs if run is cdf.shuffle_rows else docs.pipe(cdf.drop_near_duplicates)
+    run(table, tmp_path / "out")
+    before, needed = sorted(tmp_path.rglob("*")), cdf.explain(table, run).working_files.needed_bytes
+    options = {"path": tmp_path / "out", "on_existing": "overwrite"}
+    monkeypatch.setattr(Folder, "sizes", lambda self: {"part-0.parquet": 10})
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: needed - 11)
+    for call in (run, lambda table, **options: cdf.explain(table, run, **options)):
+        with pytest.raises(DiskFullError, match=r"free in .* once the old output is deleted\. Nothing was started"):
+            call(table, **options)
+        assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: needed - 10)
+    assert cdf.explain(table, run, **options).stages
+
+
+@pytest.mark.parametrize("run", [cdf.shuffle_rows, cdf.blend])
+def test_rows_between_two_passes_need_no_space_when_they_are_there(docs, cluster, tmp_path, monkeypatch, run):
+    table, options = (docs, {}) if run is cdf.shuffle_rows else ({"a": docs, "b": docs}, {"weights": {"a": 1, "b": 2}})
+
+    def stop_in_the_last(df, sink, **policies):
+        return interrupt(sink) if isinstance(sink, FileSink) else write(df, sink, **policies)
+
+    write = operators.run
+    with monkeypatch.context() as patched:
+        patched.setattr(operators, "run", stop_in_the_last)
+        with pytest.raises(KeyboardInterrupt):
+            run(table, tmp_path / "out", **options)
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
+    run(table, tmp_path / "out", on_existing="resume", **options)
+
+
 TEXTS = pd.DataFrame(
     {
         "n": range(6000),
@@ -350,6 +384,8 @@ def test_the_time_of_an_interrupted_run_follows_from_its_finished_splits(cluster
     assert plan.to_json()["seconds"] == plan.seconds
     cdf.write_parquet(docs, out, on_existing="resume")
     assert cdf.explain(docs, cdf.write_parquet, path=out, on_existing="resume").seconds == 0.0
+    both = {str(out): docs, str(tmp_path / "other"): docs}
+    assert cdf.explain(both, cdf.write_many, on_existing="resume").seconds is None
 
 
 def interrupt(self):

@@ -62,8 +62,10 @@ class WorkingFiles:
         operations = [need.to_json() for need in self.needs]
         return {"needed_bytes": self.needed_bytes, "most_bytes": self.most_bytes, "operations": operations}
 
-    def require(self, folder: Folder, *, is_begun: bool = False) -> None:
+    def require(self, folder: Folder, *, is_begun: bool = False, replaced: Sequence[Folder] = ()) -> None:
         """Raise `DiskFullError` if a folder has too little free space; a run that was begun has some of its files already.
+
+        Files in ``replaced`` are deleted before, so that their space counts as free.
 
         Raises
         ------
@@ -73,6 +75,10 @@ class WorkingFiles:
         free, needed = folder.free_bytes(), self.needed_bytes
         if free is None or free >= needed or is_begun:
             return
+        freed = sum(sum(each.sizes().values()) for each in replaced)
+        free, after = free + freed, " once the old output is deleted" if freed else ""
+        if free >= needed:
+            return
         need, has = show_sizes(needed, free)
         names = " and ".join(each.name for each in self.needs)
         parts = (f"{show_size(size)} of {what}" for each in self.needs for what, size in each.parts.items() if size)
@@ -80,7 +86,7 @@ class WorkingFiles:
             f", and up to {show_size(self.most_bytes)} {_worst_cases(self.needs)}" if self.most_bytes > needed else ""
         )
         raise DiskFullError(
-            f"{names} needs {need} for temporary files{worst}: {', '.join(parts)}; only {has} are free in {folder.url}. "
+            f"{names} needs {need} for temporary files{worst}: {', '.join(parts)}; only {has} are free in {folder.url}{after}. "
             f"Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
         )
 

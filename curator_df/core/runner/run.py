@@ -26,7 +26,7 @@ from curator_df.core.planning.branches import (
     side_branches,
 )
 from curator_df.core.planning.device_plan import for_sink
-from curator_df.core.planning.disk import working_files
+from curator_df.core.planning.disk import WorkingFiles, working_files
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.one_pass import MAY_NEED_PASSES, in_all_passes, passes_after
@@ -185,7 +185,7 @@ def run_branches(
     joined, plan = planned(fork(branches), layout, range_bytes)
     require_storable(joined, reuse)
     plan = with_disk(plan, joined, layout, reuse)
-    plan.working_files.require(workdir or branches[0].sink.folder, is_begun=is_begun(branches))
+    require_disk(plan.working_files, workdir or branches[0].sink.folder, branches, on_existing)
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
@@ -313,6 +313,24 @@ def check_folders(branch: Branch, on_existing: OnExisting) -> None:
 def is_begun(branches: Sequence[Branch]) -> bool:
     """Return whether an output has a run that was begun, which has some of its working files already."""
     return any(Journal(branch.sink.folder).is_started for branch in branches)
+
+
+def require_disk(
+    files: WorkingFiles,
+    folder: Folder,
+    branches: Sequence[Branch],
+    on_existing: OnExisting,
+    firsts: Sequence[Folder] = (),
+) -> None:
+    """Raise `DiskFullError` if a folder has too little free space for working files.
+
+    An output that is overwritten gives its space back, and stays if that is not enough. Any other run that was begun, in an
+    output or in a folder of its first passes, is resumed with the files that it has, or refused.
+    """
+    if on_existing == "overwrite":
+        files.require(folder, replaced=[branch.sink.folder for branch in branches])
+    else:
+        files.require(folder, is_begun=is_begun(branches) or any(Journal(first).is_started for first in firsts))
 
 
 def _stop_if_explaining(plan: Plan, branches: Sequence[Branch], on_existing: OnExisting) -> None:

@@ -32,7 +32,7 @@ from curator_df.core.planning.row_estimate import VALUE_BYTES, estimate_kept, es
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
-from curator_df.core.runner.run import check_if_explaining, range_bytes, run
+from curator_df.core.runner.run import check_if_explaining, range_bytes, require_disk, run
 from curator_df.core.runner.session import Session, current_session
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
@@ -216,12 +216,13 @@ def shuffled(
         require_not_input(lower(df, spools=True), sink)
     check_if_explaining([last], policies.on_existing)
     layout = session.weigh_client()
+    homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
+    begun = [folder.below(home) for home in homes] + [to_count.folder for _, to_count in counts]
     files = _working_files(operator, chains, source, layout, shares)
-    files.require(folder, is_begun=Journal(folder).is_started)
+    require_disk(files, folder, [last], policies.on_existing, begun)
     _plans(chains, counts, folder, source.bits, last, layout, shares, files)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), policies.on_existing)
-    homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
     again: dict[str, Any] = {"on_existing": "resume", "on_error": policies.on_error, "on_oom": policies.on_oom}
     if receipt is None:
         if shares is not None:
@@ -231,7 +232,9 @@ def shuffled(
             said = json.dumps({str(name): number for name, number in _epochs(shares, counts).items()}, indent=1)
             folder.write(f"{JOURNAL_FOLDER}/{BEFORE}/epochs.json", said.encode())
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
-            _working_files(operator, chains, source, layout).require(folder)  # how often rows are taken is known now
+            # How often rows are taken is known now, and nothing was stored unless a run was begun.
+            stored_before = any(Journal(folder.below(home)).is_started for home in homes)
+            _working_files(operator, chains, source, layout).require(folder, is_begun=stored_before)
         stored, added = [], None if shares is None or shares.tokenizer is not None else shares.column
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits, added)
