@@ -79,6 +79,7 @@ def test_the_users_function_cannot_change_the_block():
         ("score > @least", ParameterError, "uses @, a variable of this process"),
         (3, ParameterError, "needs an expression, .*; found 3"),
         ("text = 'a'", ParameterError, r"assigns a column with =\. Compare with ==, as in \"text == 'a'\"$"),
+        ("text = 'a=b'", ParameterError, r"as in \"text == 'a=b'\"$"),
         ("score >= 2 and text == a", ColumnError, r"A text needs quotation marks: 'a'$"),
         (
             dd.from_pandas(BLOCK, npartitions=1)["score"] > 2,

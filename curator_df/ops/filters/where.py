@@ -197,7 +197,7 @@ def require_expression(operator: str, meta: Any, expression: str) -> None:
     if getattr(result, "ndim", 1) == 2:  # a single = assigns a column, and the table comes back
         raise ParameterError(
             f"{operator}: the expression {expression!r} assigns a column with =. Compare with ==, as in "
-            f"{re.sub('(?<![=<>!])=(?!=)', '==', expression)!r}"
+            f"{re.sub('(?<![=<>!])=(?!=)', '==', expression, count=1)!r}"
         )
 
 
