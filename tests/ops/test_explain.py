@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -14,6 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.ranges.journal import Journal
+from curator_df.core.runner import explaining
 from curator_df.core.runner.events import RunStarted
 from curator_df.errors import (
     ColumnError,
@@ -346,6 +348,20 @@ def test_working_files_take_no_more_space_than_the_plan_says(cluster, tmp_path, 
     cdf.write_parquet(table, tmp_path / "out", workdir=work)
     assert max(sizes) <= plan.working_files.most_bytes
     assert plan.working_files.needed_bytes <= plan.working_files.most_bytes
+
+
+def test_another_thread_computes_while_a_plan_is_made(docs, cluster, monkeypatch):
+    rows = []
+
+    def compute_and_stop(*args, **options):
+        with ThreadPoolExecutor(1) as pool:
+            rows.append(len(pool.submit(docs.compute).result(60)))
+        return stop(*args, **options)
+
+    stop = explaining.stop_if_explaining
+    monkeypatch.setattr("curator_df.core.runner.run.stop_if_explaining", compute_and_stop)
+    assert cdf.explain(docs, cdf.write_parquet).stages
+    assert rows == [len(ROWS)]
 
 
 def test_working_files_are_counted_for_each_operation_and_shown(docs, cluster):

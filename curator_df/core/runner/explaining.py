@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import dask
+import dask.base
+import dask.threaded
 
 from curator_df.core.planning.plan import Plan
 from curator_df.core.planning.program import Program
@@ -40,9 +42,16 @@ class DaskComputes(Exception):  # noqa: N818 - it is no error, and never leaves 
         self.expression = expression
 
 
-def _stop_computing(expression: Any, keys: Any, **_: Any) -> Any:  # noqa: ARG001 - the face of a scheduler
-    """Raise `DaskComputes`, as the scheduler of Dask in a call whose plan was requested."""
-    raise DaskComputes(expression)
+def _stopping() -> Callable[..., Any]:
+    """Return a scheduler of Dask that raises `DaskComputes`, but computes for other threads, which share Dask's settings."""
+    earlier = dask.base.get_scheduler() or dask.threaded.get
+
+    def schedule(expression: Any, keys: Any, **options: Any) -> Any:
+        if is_explaining():
+            raise DaskComputes(expression)
+        return earlier(expression, keys, **options)
+
+    return schedule
 
 
 @contextlib.contextmanager
@@ -54,7 +63,7 @@ def explaining(layout: Layout, workdir: str) -> Iterator[None]:
     session = Session(types.SimpleNamespace(status="planned"), layout, limits_data=False, workdir=workdir)
     token = _IS_EXPLAINING.set(True)
     try:
-        with planned_with(session), dask.config.set(scheduler=_stop_computing):
+        with planned_with(session), dask.config.set(scheduler=_stopping()):
             yield
     finally:
         _IS_EXPLAINING.reset(token)
