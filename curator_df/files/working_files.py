@@ -12,6 +12,8 @@ FOUND_FOLDER = "found"
 """Folder below the temporary folder of a cluster, in which its working files are."""
 PREVIEW_FOLDER = "previews"
 """Folder among the working files, in which a preview writes its rows."""
+NO_FOLDER = "explained-by-curator-df"
+"""Folder among temporary files that stands for one that a call to be explained does not name; nothing is written there."""
 FIND_AGAIN = (
     "a result without workdir= is among the working files of its cluster, and is deleted when the cluster is closed. Find groups "
     "again, with workdir= to keep them"

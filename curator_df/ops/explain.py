@@ -29,6 +29,7 @@ from curator_df.core.runner.run import check_folders, range_bytes, with_disk
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.errors import ExpressionError, ParameterError
 from curator_df.files.storage import Folder
+from curator_df.files.working_files import NO_FOLDER
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
@@ -180,7 +181,10 @@ def _of_writer(
             check_folders(dataclasses.replace(branch, rejects=None), "raise")
     branches += side_branches(branches)
     joined, plan = planned(fork(branches), layout, range_bytes)
-    return with_disk(plan, joined, layout, "auto"), [branch.program for branch in branches]
+    plan = with_disk(plan, joined, layout, "auto")
+    if has_folders:
+        plan.working_files.require(branches[0].sink.folder)
+    return plan, [branch.program for branch in branches]
 
 
 def _of_call(
@@ -199,7 +203,7 @@ def _of_call(
         raise ParameterError(
             f"explain: run={name} is not a function that writes, searches or describes. Use one of: {', '.join(RUNS)}.{operator}"
         )
-    nowhere = os.path.join(tempfile.gettempdir(), "explained-by-curator-df")
+    nowhere = os.path.join(tempfile.gettempdir(), NO_FOLDER)
     folder = {"path": nowhere} if "path" in inspect.signature(run).parameters else {}
     try:
         with explaining(layout, nowhere):

@@ -276,6 +276,16 @@ def test_a_full_disk_is_refused_by_the_plan_as_by_the_start(docs, cluster, tmp_p
     run(table, **options)
 
 
+def test_the_disk_of_a_folder_that_is_not_named_is_not_known(docs, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
+    near = docs.pipe(cdf.drop_near_duplicates)
+    assert cdf.explain(near, cdf.write_parquet).stages
+    assert cdf.explain(docs, cdf.shuffle_rows).stages
+    assert cdf.explain(docs, cdf.find_near_duplicates).stages
+    with pytest.raises(DiskFullError, match="Nothing was started"):
+        cdf.explain({str(tmp_path / "out"): near})
+
+
 @pytest.mark.parametrize("run", [cdf.write_parquet, cdf.shuffle_rows])
 def test_an_output_is_not_deleted_for_a_run_that_lacks_disk_space(docs, cluster, tmp_path, monkeypatch, run):
     table = docs if run is cdf.shuffle_rows else docs.pipe(cdf.drop_near_duplicates)

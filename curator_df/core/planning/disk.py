@@ -17,6 +17,7 @@ from curator_df.core.planning.program import DiskNeed, StageStart, Step
 from curator_df.core.ranges.source import Ranges
 from curator_df.errors import DiskFullError
 from curator_df.files.storage import Folder
+from curator_df.files.working_files import NO_FOLDER
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_size, show_sizes
 
@@ -65,13 +66,16 @@ class WorkingFiles:
     def require(self, folder: Folder, *, is_begun: bool = False, replaced: Sequence[Folder] = ()) -> None:
         """Raise `DiskFullError` if a folder has too little free space; a run that was begun has some of its files already.
 
-        Files in ``replaced`` are deleted before, so that their space counts as free.
+        Files in ``replaced`` are deleted before, so that their space counts as free. A folder that a call to be explained does
+        not name is not on any known disk.
 
         Raises
         ------
         DiskFullError
             If its free space is known and smaller than ``needed_bytes``. Nothing has been started.
         """
+        if NO_FOLDER in folder.root.split("/"):
+            return
         free, needed = folder.free_bytes(), self.needed_bytes
         if free is None or free >= needed or is_begun:
             return
