@@ -13,8 +13,8 @@ setup:  ## create the environment of development in .venv
 quick:  ## run the tests marked quick
 	$(python) -m pytest -q -m "quick and not slow and not proof"
 
-test:  ## run all tests but measured runs, three at a time
-	$(python) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not proof"
+test:  ## run all tests but measured runs, two at a time
+	$(python) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
 
 lint:  ## check style
 	.venv/bin/ruff check .
