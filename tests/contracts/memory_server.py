@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
-from curator_df.dedup import repeated_substrings
+from curator_df.dedup import substring_removal
 from curator_df.dedup.substring_removal import SubstringDrop
 from curator_df.exchange import dropped_rows, key_drop
 from curator_df.exchange.key_drop import PartDrop
@@ -177,7 +177,7 @@ def remove_substrings(pending: SubstringDrop, block: Any) -> Outcome:
     lengths = np.concatenate([text_lengths(span) for span in text_spans(block[pending.text])])
     drops = np.stack([block.index.to_numpy()[lengths >= pending.min_bytes].view(np.uint64)] * 2, axis=1)
     drops[:, 1] = 1
-    with mock.patch.object(repeated_substrings, "read_drops", side_effect=[iter([drops.view(np.int64)])]):
+    with mock.patch.object(substring_removal, "read_drops", side_effect=[iter([drops.view(np.int64)])]):
         return pending.resolved((mock.Mock(),)).of_range(0).run(block)
 
 

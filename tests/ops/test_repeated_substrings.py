@@ -11,7 +11,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.planning.lowering import lower
 from curator_df.core.runner import run
-from curator_df.dedup import repeated_substrings
+from curator_df.dedup import substring_removal
 from curator_df.exchange import key_stages
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.kernels.edits import repeated_spans
@@ -184,7 +184,7 @@ def test_a_run_that_ended_in_any_stage_goes_on_there(tmp_path, monkeypatch, leve
     docs = docs_of(tmp_path / "in", texts, 2, blocksize=900)
     chain = docs.pipe(cdf.remove_repeated_substrings, min_bytes=20)
     seen = []
-    feeds = dict(repeated_substrings._FEEDS)
+    feeds = dict(substring_removal._FEEDS)
 
     class Ending:
         def __init__(self, pending, number):
@@ -193,7 +193,7 @@ def test_a_run_that_ended_in_any_stage_goes_on_there(tmp_path, monkeypatch, leve
                 raise KeyboardInterrupt
             self.feed = feeds[pending.level](pending, number).feed
 
-    merge = repeated_substrings.KeyStages._merge
+    merge = substring_removal.KeyStages._merge
 
     def ending_merge(stages, name, exchange, *arguments):
         if stage == "merge" and stages.pending.level == level:
@@ -201,8 +201,8 @@ def test_a_run_that_ended_in_any_stage_goes_on_there(tmp_path, monkeypatch, leve
         return merge(stages, name, exchange, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(repeated_substrings, "_FEEDS", dict.fromkeys(feeds, Ending))
-        patched.setattr(repeated_substrings.KeyStages, "_merge", ending_merge)
+        patched.setattr(substring_removal, "_FEEDS", dict.fromkeys(feeds, Ending))
+        patched.setattr(substring_removal.KeyStages, "_merge", ending_merge)
         with pytest.raises(KeyboardInterrupt):
             cdf.checkpoint(chain, tmp_path / "out")
         stage, first = "", list(seen)
