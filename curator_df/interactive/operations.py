@@ -27,6 +27,7 @@ from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, foreign_part, lower, origin_of
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Pending, Program, Step
@@ -38,10 +39,10 @@ from curator_df.core.ranges.range_action import OnPartitions, RangeAction
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import BadRow, Ranges, range_starts
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
-from curator_df.core.runner.explaining import stop_if_explaining
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.passes import SHOW, PassRunner, stage_identity, temporary_name
 from curator_df.core.runner.progress import passes_bar
-from curator_df.core.runner.run import range_bytes
+from curator_df.core.runner.run import range_bytes, with_disk
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.runner.shared_plugins import share_plugin
 from curator_df.core.tasks.step_runner import StepRunner
@@ -319,6 +320,8 @@ class Looks:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
+        if is_explaining():
+            plan = with_disk(plan, fork([Branch(program, _NoSink(self.folder))]), session.layout)
         stop_if_explaining(plan, [program])
         prepare_kernels(session, [program])
         ranges = program.source.cut(range_bytes(program.source))
