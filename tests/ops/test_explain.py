@@ -302,6 +302,27 @@ def test_an_output_is_not_deleted_for_a_run_that_lacks_disk_space(docs, cluster,
     assert cdf.explain(table, run, **options).stages
 
 
+def test_rows_that_steps_may_remove_are_no_reason_to_refuse_a_run(docs, cluster, tmp_path, monkeypatch):
+    few = docs.pipe(cdf.keep_where, "n < 2")
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 60_000)
+    for table in (few, docs[docs["n"] < 2], few.assign(n=1)):
+        (need,) = cdf.explain(table, cdf.shuffle_rows, path=tmp_path / "out").working_files.needs
+        assert (need.needed_bytes, need.worst_case) == (0, "if no rows are removed") and need.more_bytes > 0
+    cdf.shuffle_rows(few, tmp_path / "out")
+    blended = cdf.explain({"a": few, "b": docs}, cdf.blend, epochs={"a": 5, "b": 1}).working_files.needs[0]
+    assert 0 < blended.needed_bytes < blended.more_bytes
+    (kept,) = cdf.explain(docs.assign(n=1)[["n", "text"]], cdf.shuffle_rows).working_files.needs
+    assert kept.more_bytes == 0
+    chain = few.pipe(cdf.drop_exact_duplicates, keep="last")
+    stored = cdf.explain(chain, cdf.write_parquet, reuse="always").working_files.needs[0]
+    assert (stored.needed_bytes, stored.worst_case) == (0, "if no rows are removed")
+
+
+def test_a_look_says_how_much_space_its_passes_need(docs, cluster):
+    near = docs.pipe(cdf.drop_near_duplicates)
+    assert cdf.explain(near, cdf.explore_thresholds, metrics=["n"]).working_files == cdf.explain(near).working_files
+
+
 @pytest.mark.parametrize("run", [cdf.shuffle_rows, cdf.blend])
 def test_rows_between_two_passes_need_no_space_when_they_are_there(docs, cluster, tmp_path, monkeypatch, run):
     table, options = (docs, {}) if run is cdf.shuffle_rows else ({"a": docs, "b": docs}, {"weights": {"a": 1, "b": 2}})

@@ -9,7 +9,7 @@ from typing import Literal
 
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import DiskNeed, Step
-from curator_df.core.planning.row_estimate import estimate_kept, estimate_row_bytes
+from curator_df.core.planning.row_estimate import estimate_kept, estimate_row_bytes, may_remove_rows
 from curator_df.core.ranges.source import Ranges
 from curator_df.memory.sizes import show_size
 
@@ -65,9 +65,12 @@ def stored_rows_need(joined: Fork, ranges: Ranges, reuse: Reuse) -> DiskNeed | N
         return None
     program = dataclasses.replace(joined.branches[0].program, steps=first_steps(joined))
     most = int(estimate_kept(program, ranges) * estimate_row_bytes(program, ranges))
-    usual = int(most * STORED_SHARE) if reuse == "always" else 0
+    is_known = reuse == "always" and not may_remove_rows(program)
+    usual = int(most * STORED_SHARE) if is_known else 0
     what = f"rows after {program.steps[-1].name}"
-    worst = "if their texts cannot be compressed" if reuse == "always" else "if it saves time to store rows"
+    worst = "if it saves time to store rows" if reuse == "auto" else "if their texts cannot be compressed"
+    if reuse == "always" and not is_known:
+        worst = "if no rows are removed"
     return DiskNeed(what, {what: usual}, usual, most - usual, worst)
 
 

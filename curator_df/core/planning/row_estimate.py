@@ -10,6 +10,7 @@ from typing import Any
 
 from curator_df.core.columns import is_text
 from curator_df.core.planning.program import Program
+from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.errors import CuratorError, OversizeRowError
 
@@ -17,6 +18,10 @@ SAMPLED_RANGES = 8
 SAMPLE_BYTES = 500_000
 """Approximate number of bytes that are read of each of them."""
 LARGEST_SAMPLED_ROW_BYTES = 4_000_000
+REMOVE = ("drop_", "join", "keep_", "sample_")
+"""Beginnings of the names of operators that remove rows."""
+KEEP = frozenset(("assign", "astype", "columns", "fillna", "rename"))
+"""Names of Dask's operations that keep all rows."""
 VALUE_BYTES = 8
 """Bytes of a value of fixed width, of an offset, and of a row ID."""
 ROW_BYTES_GUESS = 300
@@ -43,6 +48,15 @@ def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> 
     # The mean of rows for each byte, not of bytes for each row: one long row would otherwise stand for all.
     mean_bytes = harmonic_mean(row_bytes) if row_bytes else ROW_BYTES_GUESS
     return int(source.text_bytes / mean_bytes) + 1
+
+
+def may_remove_rows(program: Program) -> bool:
+    """Return whether steps may remove a share of the rows that is not known in advance; `estimate_kept` is a maximum then."""
+    return any(
+        step.action.row_share == 1.0
+        and (step.name.startswith(REMOVE) or (not isinstance(step.action, BlockKernel) and step.name not in KEEP))
+        for step in program.steps
+    )
 
 
 def sampled_ranges(ranges: Ranges) -> list[int]:

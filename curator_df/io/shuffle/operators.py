@@ -28,7 +28,7 @@ from curator_df.core.planning.lowering import lower, origin_of, require_addresse
 from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import DiskNeed, Program
-from curator_df.core.planning.row_estimate import VALUE_BYTES, estimate_kept, estimate_row_bytes
+from curator_df.core.planning.row_estimate import VALUE_BYTES, estimate_kept, estimate_row_bytes, may_remove_rows
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
@@ -365,7 +365,7 @@ def _working_files(
 
     How often rows are taken is known once they are counted; until then, each counts once, or as many as were requested.
     """
-    needs, size, total = list[DiskNeed](), 0, 0
+    needs, size, removable, total = list[DiskNeed](), 0, 0, 0
     buckets = 1 << source.bits
     for df, taken in chains:
         joined = fork([Branch(for_sink(lower(df, spools=True)), ShuffleSink(Folder(ROWS), taken, source.bits))])
@@ -375,15 +375,21 @@ def _working_files(
         rows, columns = estimate_kept(program, ranges), len(program.meta.columns) + taken.adds
         epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
         width = estimate_row_bytes(program, ranges) + (VALUE_BYTES + len(taken.table) if taken.adds else 0)
-        size += batches_bytes(int(rows * epochs) + 1, width, 1 + columns, files=len(ranges), buckets=buckets)
-        total += rows
+        taken_bytes = batches_bytes(int(rows * epochs) + 1, width, 1 + columns, files=len(ranges), buckets=buckets)
+        size, total = size + taken_bytes, total + rows
+        removable += taken_bytes if may_remove_rows(program) else 0
     if shares is not None and shares.total is not None and shares.unit == "rows":
         size = int(size * max(shares.total / total, 1.0))
+        removable = 0  # the number of rows that are taken is known
     sizes = 24 * total if shares is not None and shares.tokenizer is not None else 0
     # A task that sorts a bucket splits it on the local disk of its worker if it does not fit into a block.
     sorting = min(layout.workers * layout.threads, buckets) * 5 * size // (4 * buckets)
     parts = {"rows in parts of the new order": size, "sizes of rows": sizes, "rows while sorting": sorting}
-    return WorkingFiles((*needs, DiskNeed(operator, {what: part for what, part in parts.items() if part}, 0)))
+    certain = 1 - removable / size
+    known = {what: int(part * certain) for what, part in parts.items() if part}
+    more = sum(parts.values()) - sum(known.values()) if removable else 0
+    need = DiskNeed(operator, known, 0, more, "if no rows are removed" if removable else "")
+    return WorkingFiles((*needs, need))
 
 
 def _names(taken: Taken, shares: Shares) -> tuple[Any, ...]:
