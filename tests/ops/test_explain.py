@@ -431,6 +431,10 @@ def test_the_time_of_an_interrupted_run_follows_from_its_finished_splits(cluster
     assert plan.to_json()["seconds"] == plan.seconds
     cdf.write_parquet(docs, out, on_existing="resume")
     assert cdf.explain(docs, cdf.write_parquet, path=out, on_existing="resume").seconds == 0.0
+    next(out.glob("part-*")).unlink()
+    plan = cdf.explain(docs, cdf.write_parquet, path=out, on_existing="resume")
+    assert plan.seconds > 0
+    assert "1 input split left" in str(plan)
     both = {str(out): docs, str(tmp_path / "other"): docs}
     assert cdf.explain(both, cdf.write_many, on_existing="resume").seconds is None
 

@@ -97,17 +97,26 @@ def with_time_left(plan: Plan, journals: Sequence[Journal]) -> Plan:
     Before the first of these is finished, when passes of deferred operations run, it is not known; nor if an output is not begun.
     """
     tasks = plan.layout.workers * plan.layout.threads
-    left, finished, seconds = 0, 0, 0.0
+    left, finished, seconds, is_complete = 0, 0, 0.0, True
     for journal in journals:
-        if journal.receipt is None:
-            done, ranges = journal.records(), journal.ranges
-            if ranges is None:
-                return plan
+        ranges = journal.ranges
+        if ranges is None:
+            return plan
+        sizes = journal.folder.sizes()
+        done = [
+            record
+            for record in journal.records().values()
+            if all(sizes.get(file.name) == file.size_bytes for file in record.files)
+        ]
+        if journal.receipt is None or len(done) < len(ranges):
             left = max(left, len(ranges) - len(done))
-            finished, seconds = finished + len(done), seconds + sum(one.seconds for one in done.values())
+            finished, seconds = finished + len(done), seconds + sum(one.seconds for one in done)
+            is_complete = False
+    if is_complete:
+        return dataclasses.replace(plan, seconds=0.0, measured_by="the run is complete")
     if not finished:
-        return plan if left else dataclasses.replace(plan, seconds=0.0, measured_by="the run is complete")
-    said = f"{show_count(left, 'input split')} left, by the seconds of {finished:,} finished ones"
+        return plan
+    said = f"{show_count(left, 'input split')} left, by the seconds of {show_count(finished, 'finished one')}"
     return dataclasses.replace(plan, seconds=-(-left // tasks) * seconds / finished, measured_by=said)
 
 
