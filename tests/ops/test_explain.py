@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -437,6 +438,15 @@ def test_the_time_of_an_interrupted_run_follows_from_its_finished_splits(cluster
     assert "1 input split left" in str(plan)
     both = {str(out): docs, str(tmp_path / "other"): docs}
     assert cdf.explain(both, cdf.write_many, on_existing="resume").seconds is None
+
+
+def test_a_plan_neither_reads_nor_notes_the_files_of_a_copied_output(docs, cluster, tmp_path):
+    cdf.write_parquet(docs, tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy", copy_function=shutil.copy)
+    before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "copy").rglob("*"))
+    plan = cdf.explain(docs, cdf.write_parquet, path=tmp_path / "copy", on_existing="resume")
+    assert plan.seconds == 0.0
+    assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "copy").rglob("*")) == before
 
 
 def interrupt(self):

@@ -421,6 +421,23 @@ def open_run(
         folder.delete_all(present)
     if not present or on_existing == "overwrite":
         return None, None
+    ranges, receipt = resumed_ranges(journal, identity, present), journal.receipt
+    if ranges is None:
+        return None, None
+    if receipt is not None and len({done.number for done in whole_ranges(journal)}) < len(ranges):
+        receipt = None
+    return ranges, receipt
+
+
+def resumed_ranges(journal: Journal, identity: Identity, present: Sequence[str]) -> Ranges | None:
+    """Return the stored ranges of the run to resume in a folder with these files; None if none was begun. Nothing is written.
+
+    Raises
+    ------
+    ResumeError
+        If the files are of no run, or of another one.
+    """
+    folder = journal.folder
     if not journal.is_started:
         strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
         if strange:
@@ -428,11 +445,8 @@ def open_run(
                 f"cannot resume in {folder.url}: it contains files (the first is {strange[0]!r}), but curator_df has not "
                 "recorded a run in it. Use another folder"
             )
-        return None, None
-    ranges, receipt = journal.resume(identity), journal.receipt
-    if receipt is not None and len({done.number for done in whole_ranges(journal)}) < len(ranges):
-        receipt = None
-    return ranges, receipt
+        return None
+    return journal.resume(identity)
 
 
 def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:

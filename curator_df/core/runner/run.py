@@ -39,6 +39,7 @@ from curator_df.core.ranges.journal import (
     check_output,
     delete_unfinished,
     open_run,
+    resumed_ranges,
     settle_files,
     whole_ranges,
 )
@@ -303,11 +304,11 @@ def check_folders(branch: Branch, on_existing: OnExisting) -> None:
         require_claimable(sink.folder)
     if branch.guard is not None:
         branch.guard.check()
-    check_output(journal, branch.sink, on_existing)
+    present = check_output(journal, branch.sink, on_existing)
     if branch.rejects is not None:
         RejectsFolder(branch.rejects, journal).check(on_existing)
-    if on_existing != "overwrite":  # which deletes what an earlier run has left
-        open_run(journal, branch.sink, identity_of(branch), on_existing)
+    if present and on_existing != "overwrite":  # which deletes what an earlier run has left
+        resumed_ranges(journal, identity_of(branch), present)
 
 
 def is_begun(branches: Sequence[Branch]) -> bool:
