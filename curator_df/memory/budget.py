@@ -59,7 +59,7 @@ MARGIN_FRACTION = 0.03
 """Safety margin as a fraction of the budget, for uncounted memory: page tables, thread stacks, a client that shows a table."""
 MOST_CPUS = 65_536
 """Maximum number of threads: more than any machine has."""
-UNIT_BYTES = 100_000
+UNIT_BYTES = 10_000
 """Below this, a number of bytes is likely one of gigabytes without its unit."""
 MACHINE_FRACTION = 0.6
 """Fraction of the machine's (or cgroup's) memory that ``memory=None`` uses."""

@@ -67,6 +67,9 @@ def test_a_number_that_lacks_its_unit_is_asked_for_it():
         BudgetError, match=r"memory=4 B is .* without a unit is a number of bytes: write memory='4GB' for"
     ):
         choose_layout(4, cpus=2)
+    with pytest.raises(BudgetError) as raised:
+        choose_layout(50_000, cpus=2)
+    assert "50000GB" not in str(raised.value)
 
 
 @pytest.mark.parametrize("more_mb", [0, 60, 150, 600])
