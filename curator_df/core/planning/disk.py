@@ -91,7 +91,8 @@ class WorkingFiles:
         )
         raise DiskFullError(
             f"{names} needs {need} for temporary files{worst}: {', '.join(parts)}; only {has} are free in {folder.url}{after}. "
-            f"Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
+            "Nothing was started. Free some space, name a folder on another disk (with workdir=, or as the path of a shuffle or "
+            f"blend), or {smaller_part(free / needed)}"
         )
 
 
