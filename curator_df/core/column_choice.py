@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of Dask's optimizer (2026.1 to 2026.8): columns that are chosen after a step, and partitions of groups by text.
+"""Columns that are chosen after a step which speaks of columns by name: corrections of Dask's optimizer (2026.1 to 2026.8).
 
 Dask moves a choice of columns in front of the step before it. Of ``df.fillna({"n": 0})["n"]`` it makes
 ``df["n"].fillna({"n": 0})``, which fills rows whose index is ``n``: values that were filled are missing again, in what a run
 writes, too. With ``replace``, ``round``, ``where``, ``nlargest`` and a groupby of several columns, the result is an error of
 pandas, and with ``corr`` fewer rows. Importing this module makes Dask choose fewer columns in front of such a step, and still the
 same ones after it.
-
-Dask gives a groupby a fifteenth of the partitions of its input. The groups of a column of documents are as large as the input: of
-290 MB of text, one task joined 97 MB, and ran out of 663 MB. Groups by text get as many partitions as the input.
 """
 
 from __future__ import annotations
@@ -21,12 +18,8 @@ from dask.dataframe.dask_expr import _expr, _groupby, _reductions
 from dask.dataframe.dask_expr._expr import AsType, Expr, Projection, _DelayedExpr
 from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
 from dask.delayed import Delayed
-from dask.utils import get_default_shuffle_method
-from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype, is_string_dtype
+from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 
-PARTITIONS_AT_ONCE = 4
-"""Partitions of text whose groups one task joins. The groups of small tables are then in order, as those of numbers are."""
-_tune_groupby = _groupby.GroupByApplyConcatApply._tune_down
 _plain_projection, _groupby_projection = _expr.plain_column_projection, _groupby.groupby_projection
 
 
@@ -90,28 +83,6 @@ def without_nullable_types(expr: Any) -> Any:
     return type(expr)(AsType(expr.frame, nullable), *expr.operands[1:]) if nullable else None
 
 
-def split_groups_of_text(expr: Any) -> Any:
-    """Return a groupby by text with as many partitions as its input; of other keys, or where the user named a number, Dask's.
-
-    It is shuffled on a cluster alone, since Dask's other shuffles lose the order of rows, which ``first`` and ``last`` need.
-    A covariance has one partition: Dask cannot shuffle its intermediate results.
-    """
-    if expr.operand("split_out") is None and isinstance(expr, _groupby.Cov):
-        return expr.substitute_parameters({"split_out": 1})
-    is_large = expr.frame.npartitions > PARTITIONS_AT_ONCE and get_default_shuffle_method() == "p2p"
-    if expr.operand("split_out") is None and is_large and _has_text_key(expr):
-        return expr.substitute_parameters({"split_out": True})
-    return _tune_groupby(expr)
-
-
-def _has_text_key(expr: Any) -> bool:
-    columns = expr.frame._meta if expr.frame.ndim > 1 else {}
-    keys = [key._meta if isinstance(key, Expr) else columns.get(key) for key in expr.by]
-    return any(key is not None and is_string_dtype(key.dtype) for key in keys)
-
-
 _expr.plain_column_projection = _reductions.plain_column_projection = choose_before
 _groupby.groupby_projection = choose_before_groupby
 Var._simplify_down = without_nullable_types
-for _kind in (_groupby.GroupByApplyConcatApply, _groupby.GroupByReduction):
-    _kind._tune_down = split_groups_of_text

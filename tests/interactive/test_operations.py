@@ -205,18 +205,6 @@ def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected)
     assert operation(docs) == expected
 
 
-def test_groups_by_text_have_as_many_partitions_as_the_input(docs):
-    groups = docs.groupby("text")["n"].agg(["first", "last", "count"])
-    assert groups.optimize().npartitions == docs.npartitions
-    assert docs.groupby("n")["id"].count().optimize().npartitions == 1
-    table = groups.compute()
-    assert len(table) == ROWS // 2
-    assert set(table["count"]) == {2}
-    assert set(table["last"] - table["first"]) == {1}
-    whole = docs.groupby(docs["id"] + docs["text"])["n"].count()  # the groups are as large as the table
-    assert whole.sum().compute() == ROWS
-
-
 def test_a_shuffled_table_is_written_by_dask(docs, tmp_path):
     docs.sort_values("n", ascending=False).to_parquet(tmp_path / "out", write_index=False)
     assert dd.read_parquet(tmp_path / "out")["n"].head(2).tolist() == [ROWS - 1, ROWS - 2]
