@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that are chosen after a step which speaks of columns by name: corrections of Dask's optimizer (2026.1 to 2026.8).
+"""Corrections of Dask's optimizer (2026.1 to 2026.8): columns that are chosen after a step, and covariances of groups.
 
 Dask moves a choice of columns in front of the step before it. Of ``df.fillna({"n": 0})["n"]`` it makes
 ``df["n"].fillna({"n": 0})``, which fills rows whose index is ``n``: values that were filled are missing again, in what a run
@@ -20,6 +20,7 @@ from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
 from dask.delayed import Delayed
 from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 
+_tune_groupby = _groupby.GroupByApplyConcatApply._tune_down
 _plain_projection, _groupby_projection = _expr.plain_column_projection, _groupby.groupby_projection
 
 
@@ -83,6 +84,17 @@ def without_nullable_types(expr: Any) -> Any:
     return type(expr)(AsType(expr.frame, nullable), *expr.operands[1:]) if nullable else None
 
 
+def in_one_partition(expr: Any) -> Any:
+    """Return covariances or the first rows of groups in one partition, unless the user named a number; of others, Dask's number.
+
+    Dask cannot shuffle them, and raises a ``ValueError`` from 16 partitions on, where it gives their groups several.
+    """
+    if expr.operand("split_out") is None and isinstance(expr, _groupby.Cov | _groupby.Head):
+        return expr.substitute_parameters({"split_out": 1})
+    return _tune_groupby(expr)
+
+
 _expr.plain_column_projection = _reductions.plain_column_projection = choose_before
 _groupby.groupby_projection = choose_before_groupby
 Var._simplify_down = without_nullable_types
+_groupby.GroupByApplyConcatApply._tune_down = in_one_partition

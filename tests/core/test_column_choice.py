@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns chosen after a step that names columns: Dask's values are those of pandas. No cluster."""
+"""Corrections of Dask's optimizer: its values are those of pandas. No cluster."""
 
 from __future__ import annotations
 
@@ -66,3 +66,23 @@ def test_values_are_those_of_pandas(step):
 def test_only_the_columns_that_are_needed_are_read(step, columns):
     optimized = STEPS[step](dd.from_pandas(TABLE, npartitions=4)).optimize(fuse=False).expr
     assert list(next(node for node in optimized.walk() if type(node).__name__ == "FromPandas").columns) == columns
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar divide:RuntimeWarning")  # of Dask's empty table
+@pytest.mark.parametrize("method", ["cov", "corr"])
+@pytest.mark.parametrize("key", ["group", "k"])
+def test_a_covariance_of_groups_in_many_partitions_is_that_of_pandas(method, key):
+    rows = pd.DataFrame({"k": range(60), "n": range(60), "f": [number**1.5 for number in range(60)]})
+    rows["k"] %= 4
+    table = rows.assign(group=pd.array([f"g{number}" for number in rows["k"]], dtype="string"))[[key, "n", "f"]]
+    found = getattr(dd.from_pandas(table, npartitions=20).groupby(key), method)().compute(scheduler="synchronous")
+    expected = getattr(table.groupby(key), method)()
+    pd.testing.assert_frame_equal(found.sort_index(), expected.sort_index(), check_index_type=False)
+
+
+@pytest.mark.parametrize("look", ["head", "tail"])
+def test_the_first_rows_of_each_group_in_many_partitions_are_those_of_pandas(look):
+    rows = pd.DataFrame({"k": [number % 7 for number in range(60)], "n": range(60)})
+    found = getattr(dd.from_pandas(rows, npartitions=20).groupby("k")["n"], look)(2).compute(scheduler="synchronous")
+    expected = getattr(rows.groupby("k")["n"], look)(2)
+    pd.testing.assert_series_equal(found.sort_index(), expected.sort_index(), check_dtype=False, check_names=False)
