@@ -94,7 +94,7 @@ from curator_df.memory.budget import (
 from curator_df.memory.counted_memory import children_bytes
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_size
-from curator_df.memory.small_input import WHY_THREADS, small_input
+from curator_df.memory.small_input import WHY_ASKED, WHY_THREADS, small_input
 from curator_df.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.suggestions import suggests_names
@@ -562,7 +562,7 @@ def _why_threads(processes: bool, needs: dict[str, Any]) -> str:
         raise ParameterError(
             f"start_cluster: {given[0]} needs worker processes, and processes=False starts none. Leave out one of the two"
         )
-    return "processes=False: tasks run in threads of this process"
+    return WHY_ASKED
 
 
 def import_rest() -> None:

@@ -18,6 +18,10 @@ COMPRESSED_SHARE = 4
 """Bytes of text that stand for a byte of a compressed file. Measured with gzip: 2.9 for news, 3.7 and 4.8 for documentation."""
 WHY_THREADS = "worker processes would take longer to start than the small input takes"
 """Reason of a layout without worker processes for a small input."""
+WHY_ASKED = "processes=False: tasks run in threads of this process"
+"""Reason of a layout without worker processes because the caller wants none."""
+threads_asked: ContextVar[bool] = ContextVar("threads_asked", default=False)
+"""Whether what is planned now will run in a cluster with ``processes=False``."""
 small_input: ContextVar[bool] = ContextVar("small_input", default=False)
 """Whether what is planned or started now is for a small input alone, see `memory.budget.choose_layout`."""
 

@@ -38,7 +38,7 @@ from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.memory.sizes import show_count, show_duration, show_size
-from curator_df.memory.small_input import WHY_THREADS, small_input
+from curator_df.memory.small_input import WHY_ASKED, WHY_THREADS, small_input, threads_asked
 from curator_df.ops.rows.ids import CountSink
 
 MOST_KERNELS_SHOWN = 3
@@ -132,7 +132,7 @@ def explain(
     if memory is None and cpus is None and has_session():
         layout = current_session().weigh_client()
     else:
-        why_threads = WHY_THREADS if small_input.get() else ""
+        why_threads = WHY_ASKED if threads_asked.get() else WHY_THREADS if small_input.get() else ""
         layout = choose_layout(parse_memory(memory), cpus=cpus, in_threads=why_threads)
     if run is None and options:
         option = next(iter(options))

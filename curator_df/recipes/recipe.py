@@ -16,6 +16,7 @@ from curator_df.core.planning.plan import Plan
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.runner.session import has_session
 from curator_df.errors import ParameterError, RecipeError
+from curator_df.memory.small_input import threads_asked
 from curator_df.recipes.calls import (
     TABLE_PARAMETERS,
     Arguments,
@@ -114,6 +115,13 @@ class Recipe:
             As for `run`, whose refusals are those of this plan.
         """
         self._require_writer(on_existing)
+        asked = threads_asked.set(self._settings().get("processes") is False)
+        try:
+            return self._explained(on_existing)
+        finally:
+            threads_asked.reset(asked)
+
+    def _explained(self, on_existing: OnExisting | None) -> Plan:
         explain = importlib.import_module("curator_df").explain
         plan: Plan
         budget = {name: value for name, value in self._settings().items() if name in ("memory", "cpus")}

@@ -312,6 +312,10 @@ def test_a_plan_is_shown_for_the_budget_of_the_recipe(raise_if_dask_computes):
         said = str(load(STEPS).explain())
         assert "2.00 GB budget: it fits" in said
         assert "drop_exact_duplicates" in said
+        in_threads = load(STEPS, cluster={"processes": False}).explain()
+        assert "threads of this process" in str(in_threads)
+        assert "worker process" not in str(in_threads)
+        assert "worker process" in str(load(STEPS).explain())
         with pytest.raises(BudgetError):
             load(STEPS, memory="300MB").explain()
 
