@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of Dask's optimizer (2026.1 to 2026.8): columns that are chosen after a step, and covariances of groups.
+"""Corrections of Dask's optimizer (2026.1 to 2026.8): columns chosen after a step, and groups in several partitions.
 
 Dask moves a choice of columns in front of the step before it. Of ``df.fillna({"n": 0})["n"]`` it makes
 ``df["n"].fillna({"n": 0})``, which fills rows whose index is ``n``: values that were filled are missing again, in what a run
@@ -11,13 +11,16 @@ same ones after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
+import pyarrow as pa
 from dask.dataframe.dask_expr import _expr, _groupby, _reductions
-from dask.dataframe.dask_expr._expr import AsType, Expr, Projection, _DelayedExpr
+from dask.dataframe.dask_expr._expr import AsType, Blockwise, Expr, Projection, _DelayedExpr
 from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
+from dask.dataframe.dask_expr._repartition import Repartition
 from dask.delayed import Delayed
+from dask.utils import get_default_shuffle_method
 from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 
 _tune_groupby = _groupby.GroupByApplyConcatApply._tune_down
@@ -85,16 +88,51 @@ def without_nullable_types(expr: Any) -> Any:
 
 
 def in_one_partition(expr: Any) -> Any:
-    """Return covariances or the first rows of groups in one partition, unless the user named a number; of others, Dask's number.
+    """Return groups that Dask cannot shuffle in one partition, unless the user named a number; of others, Dask's number.
 
-    Dask cannot shuffle them, and raises a ``ValueError`` from 16 partitions on, where it gives their groups several.
+    From 16 partitions on, Dask gives groups several, and raises a ``ValueError`` for covariances and the first rows of groups.
+    On a cluster its shuffle fails for values that are lists or structs, too.
     """
-    if expr.operand("split_out") is None and isinstance(expr, _groupby.Cov | _groupby.Head):
+    if expr.operand("split_out") is None and (isinstance(expr, _groupby.Cov | _groupby.Head) or _is_nested(expr)):
         return expr.substitute_parameters({"split_out": 1})
     return _tune_groupby(expr)
+
+
+def _is_nested(expr: Any) -> bool:
+    if get_default_shuffle_method() != "p2p":
+        return False
+    lowered = expr._lower() if isinstance(expr, _groupby.GroupbyAggregation) else expr
+    chunk = lowered._meta_chunk
+    types = [chunk.dtype] if chunk.ndim == 1 else chunk.dtypes
+    return any(isinstance(kind, pd.ArrowDtype) and pa.types.is_nested(kind.pyarrow_dtype) for kind in types)
+
+
+class _Ends(Blockwise):  # type: ignore[misc]
+    """First or last rows of each partition. Dask's own are those of one partition after some simplifications."""
+
+    _parameters: ClassVar[list[str]] = ["frame", "n", "is_last"]
+
+    @staticmethod
+    def operation(rows: Any, n: int, is_last: bool) -> Any:
+        return rows[max(len(rows) - n, 0) :] if is_last else rows[:n]
+
+
+def look_at_all_groups(expr: Any) -> Any:
+    """Return a look at the first or last rows of groups that looks at all of their partitions; None of other tables.
+
+    Dask splits groups into partitions after it chose the only one that there was: the look saw a part of the groups, or none.
+    """
+    if type(expr) not in (_expr.Head, _expr.Tail) or expr.frame.npartitions > 1 or isinstance(expr.frame, Repartition):
+        return None
+    kinds = (_groupby.GroupByApplyConcatApply, _groupby.GroupByReduction)
+    if not any(isinstance(node, kinds) and node.operand("split_out") is None for node in expr.frame.walk()):
+        return None
+    ends = expr.frame if expr.n < 0 else _Ends(expr.frame, expr.n, isinstance(expr, _expr.Tail))
+    return type(expr)(Repartition(ends, new_partitions=1), *expr.operands[1:])
 
 
 _expr.plain_column_projection = _reductions.plain_column_projection = choose_before
 _groupby.groupby_projection = choose_before_groupby
 Var._simplify_down = without_nullable_types
 _groupby.GroupByApplyConcatApply._tune_down = in_one_partition
+_expr.Head._tune_down = _expr.Tail._tune_down = look_at_all_groups

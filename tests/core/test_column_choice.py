@@ -86,3 +86,24 @@ def test_the_first_rows_of_each_group_in_many_partitions_are_those_of_pandas(loo
     found = getattr(dd.from_pandas(rows, npartitions=20).groupby("k")["n"], look)(2).compute(scheduler="synchronous")
     expected = getattr(rows.groupby("k")["n"], look)(2)
     pd.testing.assert_series_equal(found.sort_index(), expected.sort_index(), check_dtype=False, check_names=False)
+
+
+def groups_of_numbers():
+    """Return a table in 20 partitions, of whose groups Dask makes two partitions."""
+    rows = pd.DataFrame({"k": [number % 7 for number in range(60)], "n": range(60)})
+    return rows.groupby("k")["n"], dd.from_pandas(rows, npartitions=20).groupby("k")["n"]
+
+
+@pytest.mark.parametrize("look", ["head", "tail"])
+@pytest.mark.parametrize("count", [2, 5, 100, -2])
+def test_a_look_at_groups_in_several_partitions_has_rows_of_all(look, count):
+    expected, groups = groups_of_numbers()
+    for found in (
+        getattr(groups.sum(), look)(count, compute=False),
+        getattr(groups.sum().reset_index(), look)(count, compute=False).set_index("k")["n"],
+    ):
+        table = found.compute(scheduler="synchronous")
+        assert len(table) == len(getattr(expected.sum(), look)(count))
+        assert (table == expected.sum()[table.index]).all()
+    index = getattr(groups.sum().index, look)(2, compute=False).compute(scheduler="synchronous")
+    assert len(set(index) & set(range(7))) == 2

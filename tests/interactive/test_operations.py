@@ -205,6 +205,20 @@ def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected)
     assert operation(docs) == expected
 
 
+def test_groups_are_whole_where_dask_cannot_shuffle_them(tmp_path):
+    rows = [
+        {"id": f"r{number}", "kind": f"k{number % 3}", "n": number, "tags": [f"t{number}"]} for number in range(600)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = cdf.read_jsonl(tmp_path / "a.jsonl", blocksize="2KB")
+    assert table.npartitions > 15
+    groups = table.groupby("kind")
+    firsts = groups.first().compute()
+    assert {kind: list(tags) for kind, tags in firsts["tags"].items()} == {"k0": ["t0"], "k1": ["t1"], "k2": ["t2"]}
+    assert sorted(groups["n"].head(2).compute()) == list(range(6))
+    assert groups.size().head().to_dict() == groups.size().tail().to_dict() == {"k0": 200, "k1": 200, "k2": 200}
+
+
 def test_a_shuffled_table_is_written_by_dask(docs, tmp_path):
     docs.sort_values("n", ascending=False).to_parquet(tmp_path / "out", write_index=False)
     assert dd.read_parquet(tmp_path / "out")["n"].head(2).tolist() == [ROWS - 1, ROWS - 2]
