@@ -489,6 +489,10 @@ def slurm_cluster(
     if "queue" in options:
         raise ParameterError("slurm_cluster has no parameter queue=. Name the partition of Slurm with partition=")
     known = inspect.signature(job_cluster).parameters.keys() - {"system"}
+    if "system" in options:
+        raise TypeError(
+            "slurm_cluster has no parameter 'system', which is 'slurm'. For others, use job_cluster(system, ...)"
+        )
     if unknown := [name for name in options if name not in known]:
         raise TypeError(unknown_keyword(job_cluster, unknown[0]))
     return job_cluster(

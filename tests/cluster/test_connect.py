@@ -202,19 +202,18 @@ class EndsItsWorker:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("curator_df.interactive.results.MOST_LOST", 1)
+def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp_path):
     settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
         Client(running) as client,
         cdf.connect(client),
     ):
-        with pytest.raises(errors.BudgetError, match=r"was lost 2 times before it had sent the result"):
+        with pytest.raises(errors.BudgetError, match=r"was lost 4 times before it had sent the result"):
             dask.delayed(EndsItsWorker)(str(tmp_path)).compute()
         # Each time directly, and once more through the scheduler where another worker was there in time. A second request may
         # fail before the lost result was computed again.
-        assert 2 <= len(list(tmp_path.iterdir())) <= 4
+        assert 2 <= len(list(tmp_path.iterdir())) <= 8
         assert dask.delayed(sum)([1, 2]).compute() == 3
 
 

@@ -395,7 +395,6 @@ def test_what_is_asked_for_is_checked():
     for wrong, said in (
         ("walltim", "Did you mean 'walltime'"),
         ("skip", "Its parameters are: "),
-        ("system", "no parameter"),
     ):
         with pytest.raises(TypeError, match=f"^job_cluster has no parameter '{wrong}'.*{said}"):
             cdf.slurm_cluster(memory="2GB", cpus=1, **{wrong: "1"})

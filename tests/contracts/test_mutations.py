@@ -154,9 +154,9 @@ MUTATIONS = (
         f"{PLAN}::test_a_longer_row_than_a_block_may_pass_and_a_longer_one_still_alone",
     ),
     Mutation(
-        "core/planning/plan.py",
-        " or (number > 0 and place < joined.shared):",
-        ":",
+        "core/planning/branches.py",
+        "if id(step) in waiting and not (number > 0 and place < self.shared):",
+        "if id(step) in waiting:",
         f"{PLAN}::test_a_pass_that_two_outputs_share_is_planned_once",
     ),
     Mutation(

@@ -133,7 +133,7 @@ def batches_bytes(rows: int, row_bytes: float, columns: int, *, files: int, buck
     Examples
     --------
     >>> batches_bytes(1_000, 92, 2, files=1, buckets=1), batches_bytes(1_000, 92, 2, files=1, buckets=64)
-    (101316, 142132)
+    (101316, 142770)
     """
     size = int(rows * (row_bytes + 8))
     batches = min(rows, (size // BLOCK_BYTES + files) * buckets + size // BATCH_BYTES) + files
