@@ -240,7 +240,7 @@ def test_a_file_that_vanished_is_an_error(tmp_path):
     [
         (
             "spool/frompandas-06fe-f10bd10a",
-            "rows of a table of Dask or pandas",
+            "rows of a table of Dask or pandas, or of blend without path=,",
             "the function that made this table again",
         ),
         (

@@ -78,7 +78,7 @@ def test_a_text_whose_words_are_written_out_may_be_half_as_long(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_TEXT_BYTES", 20)
     texts = pd.Series(["x" * 11], dtype="string[pyarrow]")
     assert len(list(measure(texts, ["word_count"]))) == 1
-    with pytest.raises(ParameterError, match=r"a text of 11 bytes is too long\. The limit is 10 bytes"):
+    with pytest.raises(ParameterError, match=r"a text of 11 bytes is too long to be measured: the limit is 10 bytes"):
         list(measure(texts, ["word_count"], words="datatrove"))
 
 
