@@ -48,7 +48,10 @@ def test_a_misspelt_name_is_corrected(name):
 @pytest.mark.parametrize("value", [None, 5, "", ["fineweb"]])
 def test_other_values_are_refused(value):
     for operator in (cdf.keep_profile, cdf.add_profile, cdf.describe_drops):
-        with pytest.raises(ParameterError, match=rf"{operator.__name__}: profile=.* is neither a Profile nor"):
+        wrong = (
+            "is a list. To apply several profiles, add them" if isinstance(value, list) else "is neither a Profile nor"
+        )
+        with pytest.raises(ParameterError, match=rf"{operator.__name__}: profile=.*{wrong}"):
             operator(DOCS, value)
     with pytest.raises(ParameterError, match=r"scheme=.* is neither a Scheme nor"):
         cdf.add_minhash(DOCS, scheme=value)
