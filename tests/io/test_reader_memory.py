@@ -59,11 +59,12 @@ def measure(path, block_bytes, wanted=None):
     gc.collect()
     reset_peak()
     wanted = None if wanted is None else among(np.load(wanted))
-    before, largest = status_bytes("VmRSS"), 0
+    before, files, largest = status_bytes("VmRSS"), status_bytes("RssFile"), 0
     for block in source.blocks(piece, block_bytes=block_bytes, wanted=wanted):
         largest = max(largest, len(block))
         del block
-    return status_bytes("VmHWM") - before, source.reader_factor
+    mapped = max(0, status_bytes("RssFile") - files)  # pages of libraries, which do not count (decision 0032)
+    return status_bytes("VmHWM") - before - mapped, source.reader_factor
 
 give_back_large_buffers()  # as a worker does
 list(compile_named((*CSV_RECORDS, *EVERY_RUN, *JSON_LINES)))  # machine code of kernels is budgeted apart from the reader's memory
