@@ -34,8 +34,8 @@ class PlanKnown(Exception):  # noqa: N818 - it is no error, and never leaves `ex
         self.plan, self.programs = plan, programs
 
 
-class DaskComputes(Exception):  # noqa: N818 - it is no error, and never leaves `explain`
-    """Ends a call whose plan was requested, when Dask begins to compute a table."""
+class DaskComputes(Exception):  # noqa: N818 - not an error: `explain` always catches it
+    """Signal that a call whose plan was requested has reached its first computation by Dask."""
 
     def __init__(self, expression: Any) -> None:
         super().__init__("Dask begins to compute")

@@ -29,7 +29,7 @@ MOST_WANTED = 100_000
 
 @dataclass(frozen=True)
 class RequestedRowsSink(StageSink):
-    """Sink of a pass over the rows that files name."""
+    """Sink of a pass that reads only the rows whose addresses are listed in files."""
 
     folder: Folder
     """Folder for the answers."""

@@ -179,7 +179,7 @@ def damages():
 
 
 def cut_at_once(path):
-    """Cut a file short, and leave its modification time as it is: a file system's clock may go in steps of milliseconds."""
+    """Truncate a file and restore its modification time, as if both happened within one tick of the file system clock."""
     found = path.stat()
     path.write_bytes(path.read_bytes()[:-1])
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
