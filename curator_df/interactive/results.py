@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import logging
 import os
 import threading
@@ -37,6 +36,7 @@ from distributed.comm.core import CommClosedError
 from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
@@ -330,9 +330,8 @@ class _Pieces:
                 self._held_bytes += int(sizeof(piece))
                 gathered[place] = piece
                 self._require_room(len(gathered))
-        except BaseException:
-            with contextlib.suppress(Exception):  # such as that of a closed client: the first error is the one to tell
-                self._session.client.cancel(list(self._places))
+        except BaseException as exc:
+            clean_up(exc, lambda: self._session.client.cancel(list(self._places)))
             raise
         return gathered
 

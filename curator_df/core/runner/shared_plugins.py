@@ -7,7 +7,6 @@ registers a plugin under a name of its own. On a worker the first one of a kind 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
+
+from curator_df.core.cleaning_up import clean_up
 
 LOG = logging.getLogger("curator_df.core")
 OWN_NAME = re.compile(r"curator[_-]df-(?:second-try|kernels|metrics|connected-worker|connected-nanny)-(.+)-[0-9a-f]{8}")
@@ -103,11 +104,8 @@ def share_plugin(client: Any, plugin: Any) -> Callable[[], None]:
 
     try:
         client.register_plugin(shared)
-    except BaseException:
-        with contextlib.suppress(
-            Exception
-        ):  # it may not have come to the scheduler; the first error is the one to tell
-            undo()
+    except BaseException as exc:
+        clean_up(exc, undo)  # it may not have come to the scheduler
         raise
     return undo
 
