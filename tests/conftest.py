@@ -36,7 +36,8 @@ from curator_df.kernels.compiling.kernel_sets import (
 )
 from curator_df.kernels.metrics.counts import WORDS
 from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE, status_bytes
+from curator_df.memory.counted_memory import tree_bytes
+from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE
 from tests.examples import THOROUGH_EXAMPLES
 
 QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *WORDS.kernels)
@@ -266,11 +267,11 @@ def _why_no_gpu() -> str:
 
 @pytest.fixture(scope="session")
 def beside_tests() -> Callable[[int], int]:
-    """``memory=beside_tests(1_000_000_000)`` names so many bytes for a cluster, and what this process holds of other tests."""
+    """``memory=beside_tests(1_000_000_000)`` names so many bytes for a cluster, and what this process and its children hold."""
 
     def named(size_bytes: int) -> int:
         gc.collect()
-        held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
+        held = max(0, tree_bytes(os.getpid()) - CLIENT_PRIVATE_BYTES)
         return size_bytes + math.ceil(held / (1 - MARGIN_FRACTION))
 
     return named

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from curator_df.core.runner.progress import in_notebook, progress_bar
 from curator_df.core.runner.shared_plugins import own_name, unregister
+from curator_df.errors import BudgetError
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
 from curator_df.memory.sizes import show_duration
@@ -47,6 +49,8 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     ------
     RuntimeError
         If a kernel cannot be compiled; with what the compiler said.
+    BudgetError
+        If a process that compiles is killed, and killed again with one kernel at a time.
     """
     missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
     if not missing:
@@ -86,7 +90,22 @@ def batches(kernels: Sequence[str], processes: int) -> list[list[str]]:
 
 
 def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]) -> None:
-    waiting, failed = list(divided), list[str]()
+    killed = _compile_batches(divided, processes, done)
+    # One at a time, in less memory, and later: what else held memory may have ended. What it had compiled is kept.
+    again = [[kernel] for kernel in compile_cache.missing_kernels([kernel for batch in killed for kernel in batch])]
+    if again and _compile_batches(again, 1, done):
+        raise BudgetError(
+            "the process that compiles functions of curator_df was killed twice: there is too little memory for it, which "
+            f"takes up to {COMPILER_BYTES / 1e6:.0f} MB. Run `curator-df warm --all` in a shell before the cluster starts, or "
+            "start the cluster with a larger memory="
+        )
+
+
+def _compile_batches(
+    divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]
+) -> list[Sequence[str]]:
+    """Compile batches of kernels, a few at a time; return those whose process was killed, as by the guard of a budget."""
+    waiting, failed, killed = list(divided), list[str](), list[Sequence[str]]()
 
     def work() -> None:
         while not failed:
@@ -94,8 +113,11 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
                 batch = waiting.pop(0)
             except IndexError:
                 return
-            if said := _compile_batch(batch, done):
-                failed.append(said)
+            status, said = _compile_batch(batch, done)
+            if status == -signal.SIGKILL:
+                killed.append(batch)
+            elif status:
+                failed.append(said or f"its process ended with status {status}")
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(processes, len(divided)))]
     for thread in threads:
@@ -108,10 +130,11 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
             "numba and llvmlite are compatible, and run `curator-df warm` in a shell to try again. If it still fails, "
             f"report it with this error:\n{failed[0]}"
         )
+    return killed
 
 
-def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:
-    """Compile some kernels in a process of their own; return what it said if it failed."""
+def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> tuple[int, str]:
+    """Compile some kernels in a process of their own; return its exit status, negative for a signal, and what it said."""
     # With this process's own path: "-m" would take a curator_df that lies in the working directory. Without its data limit,
     # which is for work.
     program = (
@@ -128,7 +151,7 @@ def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:
         for line in process.stdout or ():
             done(line.strip())
         reader.join()
-    return "".join(said) if process.returncode else ""
+    return process.returncode, "".join(said)
 
 
 @contextmanager

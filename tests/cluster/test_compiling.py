@@ -4,6 +4,7 @@
 import asyncio
 import io
 import re
+import subprocess
 import sys
 import time
 import types
@@ -16,6 +17,7 @@ import curator_df as cdf
 from curator_df.cluster import compiling
 from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
 from curator_df.core.runner import progress
+from curator_df.errors import BudgetError
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.compile_cache import is_compiled
 from curator_df.kernels.compiling.kernel_sets import (
@@ -52,6 +54,35 @@ def test_what_takes_time_is_reported_once_and_only_what_is_named_is_compiled(cap
 def test_a_kernel_that_cannot_be_compiled_is_an_error_with_what_was_said():
     with pytest.raises(RuntimeError, match=r"(?s)run `curator-df warm` in a shell to try again.*no attribute 'none'"):
         compiling._compile([["minhash.graphs.none"]], 1, lambda name: None)
+
+
+def kill_compilers(monkeypatch, times):
+    """Let the first processes that compile be killed as they start, by a real signal; return the kernels of each."""
+    started, popen = [], subprocess.Popen
+
+    def start(command, **options):
+        started.append(command[3:])
+        if len(started) <= times:
+            command = [*command[:2], "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+        return popen(command, **options)
+
+    monkeypatch.setattr(compiling.subprocess, "Popen", start)
+    return started
+
+
+def test_a_compiler_that_was_killed_goes_on_with_one_kernel_at_a_time(monkeypatch, caplog):
+    started = kill_compilers(monkeypatch, 1)
+    compile_kernels(COMPONENTS)
+    names = sorted({*COMPONENTS, *EVERY_RUN})
+    assert started == [names, *([name] for name in names)]
+    assert all(is_compiled(name) for name in names)
+    assert not any("could not be kept" in message for message in caplog.messages)
+
+
+def test_a_compiler_that_is_always_killed_is_a_lack_of_memory(monkeypatch):
+    kill_compilers(monkeypatch, 100)
+    with pytest.raises(BudgetError, match=r"was killed twice: there is too little memory.*Run `curator-df warm --all`"):
+        compile_kernels(COMPONENTS)
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(monkeypatch, caplog):
