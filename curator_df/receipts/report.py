@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.memory.sizes import show_count, show_duration, show_size
+from curator_df.receipts.drawing import OVER, TASKS, bar
 from curator_df.receipts.receipt import Receipt
 from curator_df.receipts.timeline import timeline_picture
 
@@ -140,9 +141,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 td.share { width: 26%; } td.name { white-space: nowrap; } td.name small { white-space: normal; }
 .bar { height: .62rem; margin-top: .42rem; border-radius: 3px; background: var(--bar); min-width: 1px; }
 .bar.drop { background: var(--drop); }
-.track { position: relative; height: 1.1rem; background: var(--tile); border-radius: 4px; margin: .25rem 0 .9rem; }
-.track > div { position: absolute; inset: 0 auto 0 0; border-radius: 4px; background: var(--bar); }
-.track > div.over { background: var(--bad); }
+.track { margin: .25rem 0 .9rem; }
 .label { display: flex; justify-content: space-between; font-size: .9rem; }
 ul.advice { padding: 0; list-style: none; margin: 0; }
 ul.advice li { border-left: 4px solid var(--drop); background: var(--tile); padding: .55rem .9rem; margin: .4rem 0;
@@ -228,11 +227,11 @@ def _memory(receipt: Receipt) -> str:
         ("estimated peak", receipt.projected_bytes),
         ("actual peak", receipt.measured_bytes),
     ):
-        over = " class='over'" if held > receipt.allowed_bytes else ""
+        color = OVER if held > receipt.allowed_bytes else TASKS
         share = f"{show_size(held)} ({held / receipt.allowed_bytes:.0%})"
         lines.append(
             f"<div class='label'><span>{name}</span><span>{share}</span></div>"
-            f"<div class='track'><div{over} style='width:{100 * held / widest:.1f}%'></div></div>"
+            f"<div class='track'>{bar([(held, color)], widest)}</div>"
         )
     return "".join(lines)
 

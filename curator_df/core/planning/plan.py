@@ -37,6 +37,7 @@ from curator_df.errors import BudgetError
 from curator_df.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.memory.resources import NO_LIMITS, Capacity
 from curator_df.memory.sizes import show_count, show_duration, show_size, show_sizes, size_to_type
+from curator_df.receipts.drawing import BASELINE, STEPS, TASKS, budget_drawing, pass_drawing
 from curator_df.suggestions import suggests_names
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -273,6 +274,31 @@ class Plan:
             ]
             yield _factor(*step) + (f", in {_numbers('pass', runs)}" if len(self.stages) > 1 else "")
 
+    def drawing(self) -> str:
+        """Draw the plan.
+
+        Returns
+        -------
+        str
+            A ``<div>`` element: a bar of the memory budget with what fills it, then each pass with its steps from left to right.
+            Empty for a call that reads no rows.
+        """
+        if not self.stages:
+            return ""
+        layout = self.layout
+        steps_bytes = layout.node_workers * self.held_bytes
+        parts = [
+            (layout.reserved_bytes, BASELINE, "processes and libraries before any work"),
+            (self.projected_bytes - layout.reserved_bytes - steps_bytes, TASKS, "tasks that run at the same time"),
+            (steps_bytes, STEPS, "what steps keep in each worker"),
+        ]
+        drawn = [budget_drawing(self.lines()[0][1], parts, layout.allowed_bytes)]
+        for number, stage in enumerate(self.stages, start=1):
+            title = f"pass {number} of {len(self.stages)}: {stage.title}" if len(self.stages) > 1 else "one pass"
+            needs = f"blocks of {show_size(stage.block_bytes)}, {show_size(stage.task_bytes)} for a task"
+            drawn.append(pass_drawing(title, needs, [name for name, _, _ in stage.steps]))
+        return f"<div style='max-width:900px;margin:.3em 0 .8em'>{''.join(drawn)}</div>"
+
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
         from rich.table import Table
@@ -295,7 +321,7 @@ class Plan:
             f"{html.escape(value)}</td></tr>"
             for name, value in self.lines()
         )
-        return f"<table>{rows}</table>"
+        return f"{self.drawing()}<table>{rows}</table>"
 
 
 def _blocks(stage: StagePlan) -> str:

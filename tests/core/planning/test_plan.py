@@ -4,6 +4,8 @@
 import dataclasses
 import functools
 import json
+import re
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -20,7 +22,7 @@ from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import ParquetFormat
 from curator_df.memory.budget import choose_layout
-from curator_df.memory.sizes import read_size
+from curator_df.memory.sizes import read_size, show_size
 
 LAYOUT = choose_layout(2_000_000_000, cpus=2)
 
@@ -127,6 +129,21 @@ def test_a_plan_shows_first_that_it_fits_and_then_each_step_once(plan):
         "pass 3",
     ]
     assert "pass" not in str(plan(as_it_is))
+
+
+def test_the_drawing_of_a_plan_divides_the_budget_and_shows_the_steps_of_each_pass(plan):
+    made = plan(lambda docs: without_duplicates(docs.map_partitions(lambda block: block, meta=docs._meta)))
+    drawn = ET.fromstring(made.drawing())
+    shares = [float(found) for found in re.findall(r"width:([\d.]+)%", made.drawing())]
+    sizes = [LAYOUT.reserved_bytes, made.projected_bytes - LAYOUT.reserved_bytes]
+    assert shares == pytest.approx([100 * held / LAYOUT.allowed_bytes for held in sizes], abs=0.1)
+    text = " ".join("".join(drawn.itertext()).split())
+    assert text.startswith(f"{made.lines()[0][1]} processes and libraries before any work 604 MB")
+    assert f"free {show_size(LAYOUT.allowed_bytes - made.projected_bytes)}" in text
+    assert "pass 1 of 2: keys for drop_exact_duplicates, then merge them (blocks of 16 MB, " in text
+    assert text.endswith("read → map_partitions(<lambda>) → drop_exact_duplicates → write")
+    assert made.drawing() in made._repr_html_()
+    assert dataclasses.replace(made, stages=()).drawing() == ""
 
 
 def test_a_pass_that_two_outputs_share_is_planned_once(plan):
