@@ -419,7 +419,7 @@ def start_cluster(
     ----------
     memory : str or int, optional
         Budget of the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
-        Defaults to 60 % of the memory of the machine or its cgroup.
+        Defaults to 60% of the memory of the machine or its cgroup.
     cpus : int, optional
         Maximum number of concurrent threads; defaults to all usable CPUs. With GPUs there is one for each GPU
         where blocks are on GPUs; while blocks stay on the host, a worker may use its share of these CPUs.
@@ -431,7 +431,7 @@ def start_cluster(
         GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
         cluster says which. See ``docs/gpu.md`` for what runs on them.
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Defaults to 80 % of the
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Defaults to 80% of the
         smallest.
     security : bool or distributed.Security
         TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing

@@ -92,7 +92,7 @@ def explain(
         a ``find_`` or ``describe_`` operator, `explore_thresholds`, `audit_duplicates`, `preview` or `push_to_hub`.
         By default `write_parquet`, or `write_many` for a mapping.
     memory : str or int, optional
-        Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
+        Plan for this budget. Defaults to that of the running cluster, or 60% of the machine's memory.
     cpus : int, optional
         Plan for this many CPUs; use together with ``memory``.
     rejects : bool, str, path or mapping

@@ -127,7 +127,7 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
 def _rows(receipt: Receipt) -> Iterator[str]:
     # With several outputs, one may be small on purpose.
     if receipt.outputs == 1 and receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
-        yield "More than 95 % of the rows were dropped. See receipt.reasons() for the rules that dropped them"
+        yield "More than 95% of the rows were dropped. See receipt.reasons() for the rules that dropped them"
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     if receipt.rows_read and others > 0.01 * receipt.rows_read:
         yield (

@@ -65,7 +65,7 @@ def test_a_run_without_symptoms_gets_no_advice():
             "The memory of workers grew after each task, 1 time. No step was found to leave memory behind, so it may be a cache",
         ),
         ({"retries": {"exclusive": 9}}, "9 of 40 input splits ran exclusively"),
-        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95 % of the rows were dropped"),
+        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95% of the rows were dropped"),
         ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),
         ({"steps": steps(profile=30.0)}, "keep_profile took 81% of the time (30 s)"),
         ({"steps": steps(read=20.0, write=12.0)}, "Reading and writing took 76% of the time"),
