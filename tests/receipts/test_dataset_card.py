@@ -52,9 +52,7 @@ def test_a_card_is_this_text():
 def test_runs_that_led_to_it_are_in_the_funnel_by_the_names_of_their_folders():
     earlier = [EarlierRun("/data/private/clean/", 20, 12, 0, [("drop_exact_duplicates", 20, 12)])]
     card = dataset_card("org/corpus", [split(earlier=earlier)], license=None, existing=None)
-    assert (
-        "| clean | drop_exact_duplicates | 20 | 8 | 12 | 60.0% |\n| out | keep_where | 10 | 3 | 7 | 35.0% |" in card
-    )
+    assert "| clean | drop_exact_duplicates | 20 | 8 | 12 | 60.0% |\n| out | keep_where | 10 | 3 | 7 | 35.0% |" in card
     assert "private" not in card
 
 
