@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from curator_df.memory import address_space as _address_space  # noqa: F401
 
 # isort: split
+from curator_df.core.calls import refuse_curate_of_pandas as _refuse_curate_of_pandas
 from curator_df.core.importing import lazy_names as _lazy_names
 from curator_df.core.importing import when_imported as _when_imported
 
@@ -476,6 +477,7 @@ def _register_operators() -> None:
 
 
 _when_imported("dask.dataframe", _register_operators)
+_when_imported("pandas", _refuse_curate_of_pandas)
 if "IPython" in _sys.modules:  # a notebook shows tables and completes names from the first cell on
     from curator_df.ops.notebook import integrate as _integrate
 

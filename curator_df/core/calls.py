@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -194,6 +195,22 @@ def no_table(function: Callable[..., Any], instead: object = None) -> str:
     if instead is not None:
         needs = f"{name} expected a Dask DataFrame as its first argument; got {type(instead).__name__}"
     return f"{needs}. Call {name}(df, ...), or write df.pipe({name}, ...)"
+
+
+def refuse_curate_of_pandas() -> None:
+    """Let ``df.curate`` of a table of pandas be an error that says how to convert the table.
+
+    A property, and not an accessor of pandas: a column of this name is found before the error is raised.
+    """
+
+    def curate(_: Any) -> Any:
+        raise AttributeError(
+            "tables of pandas have no attribute 'curate', but tables of Dask have it. Convert the table first: "
+            "dask.dataframe.from_pandas(df, npartitions=1)",
+            name="curate",
+        )
+
+    sys.modules["pandas"].DataFrame.curate = property(curate)
 
 
 def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
