@@ -109,7 +109,7 @@ ADVICE = {
     "to_parquet": "Write a table with write_parquet(df, 'out/')",
     "to_pandas": "Compute a table with df.compute()",
 }
-"""What to do instead, for names of other tools for which there is not one function."""
+"""Advice for names of other tools for which there is not one function."""
 MADE_BY = {
     "Cluster": "start_cluster()",
     "Connection": "connect()",
