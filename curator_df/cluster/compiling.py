@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from curator_df.core.runner.progress import in_notebook, progress_bar
+from curator_df.core.runner.progress import CellLine, in_notebook, progress_bar
 from curator_df.core.runner.shared_plugins import own_name, unregister
 from curator_df.errors import BudgetError
 from curator_df.kernels.compiling import compile_cache
@@ -181,12 +181,9 @@ def _shown(kernels: Sequence[str]) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def _bar(what: str, about: str, total: int) -> Iterator[Any]:
     if in_notebook():
-        from IPython.display import display
-
-        handle: Any = display({"text/plain": f"compiling {what}, {about}"}, raw=True, display_id=True)
-        yield lambda done, text: handle.update(
-            {"text/plain": f"compiling {what}, {about}: {done} of {total} {text}".rstrip()}, raw=True
-        )
+        line = CellLine()
+        line.show(f"compiling {what}, {about}")
+        yield lambda done, text: line.show(f"compiling {what}, {about}: {done} of {total} {text}".rstrip())
         return
     if sys.stderr is None or not sys.stderr.isatty():
         LOG.warning("compiling %s, %s; `curator-df warm --all` compiles all of them beforehand", what, about)
@@ -196,9 +193,7 @@ def _bar(what: str, about: str, total: int) -> Iterator[Any]:
 
 def _report(message: str) -> None:
     if in_notebook():
-        from IPython.display import display
-
-        display({"text/plain": message}, raw=True)
+        CellLine().show(message)
     else:
         LOG.warning("%s", message)
 
