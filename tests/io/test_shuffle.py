@@ -480,7 +480,8 @@ def test_tables_with_other_columns_are_told_apart_by_the_difference(cluster, tmp
         cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1})
     assert str(refused.value) == (
         "blend: the table 'wiki' has columns that 'web' does not have: 'title'; it lacks columns that 'web' has: 'url'; "
-        "it has other types than 'web' in 'score' (large_string, there int64). Give all tables the same columns and types"
+        "it has other types than 'web' in 'score' (large_string, there int64). Give all tables the same columns and types "
+        "first: df.rename(columns={...}), df.assign(...), df.astype({...}), df[[...]]"
     )
 
 
