@@ -247,7 +247,7 @@ def _of_dask(expression: Any, layout: Layout) -> tuple[Plan, Sequence[Program]]:
         return dataclasses.replace(plan, stages=(*plan.stages[:-1], last), remarks=remarks, run_once=""), [program]
     raise ParameterError(
         "explain: this call computes tables that do not begin with a reader of curator_df, such as read_parquet. Dask "
-        "computes them without a plan"
+        "computes them without a plan. Read the input with a reader of curator_df, to get one"
     )
 
 

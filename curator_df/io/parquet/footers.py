@@ -215,7 +215,7 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
     if rows > 1 << OFFSET_BITS:
         raise OSError(
             f"the footer of this Parquet file gives {show_count(rows, 'row')}, but curator_df reads at most "
-            f"{1 << OFFSET_BITS:,} rows of a file"
+            f"{1 << OFFSET_BITS:,} rows of a file. Write the rows to several files"
         )
 
 
