@@ -176,6 +176,7 @@ class Cluster:
     def _open_session(self, working: WorkingFolder | None) -> None:
         guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
         self._session.sampler = PeakSampler(guarding=guarding)
+        # By name: they import the engine and Dask's tables, which a start need not wait for (decision 0036).
         self._session.at_close = importlib.import_module("curator_df.interactive.operations").keep_budget_of_dask(
             self._session,
             owns_workers=True,
@@ -268,6 +269,7 @@ class Cluster:
                 **self._comm,
             )
             without_pages_of_workers(self._local).scale(layout.workers)
+            # The client imports the rest while its workers start: both take more than a second of CPU (decision 0036).
             make_beside_start()
             import_rest()
             self._offer(dashboard)
@@ -280,6 +282,7 @@ class Cluster:
                 n_workers=0,
                 threads_per_worker=self.layout.threads,
                 processes=False,
+                # Dask would watch the resident memory of this process, of which the user's own tables are a part.
                 memory_limit=0,
                 dashboard_address=dashboard,
                 scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0), "dashboard": False},

@@ -267,7 +267,7 @@ def stand_in(expression: Any, folder: Folder) -> Any:
     texts = {name: "string" for name, kind in meta.dtypes.items() if pd.api.types.is_object_dtype(kind)}
     _write_part(meta.astype(texts), 0, folder)
     reader = origin_of(read_parquet(folder.url))
-    given = {each.name: getattr(reader.source, each.name) for each in fields(reader.source)}
+    given = {each.name: getattr(reader.source, each.name) for each in fields(ParquetSource)}
     source = ExpectedFiles(
         **given, expected_bytes=about_bytes(expression) or 0, expected_rows=about_rows(expression) or 0
     )

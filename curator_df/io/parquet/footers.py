@@ -95,6 +95,7 @@ def _opened(
     file: Any, path: str, metadata: pq.FileMetaData | None, buffer_bytes: int, dictionaries: Sequence[str] = ()
 ) -> pq.ParquetFile:
     try:
+        # Pre-buffering would read the column chunks of whole row groups before the first batch.
         return pq.ParquetFile(
             file,
             metadata=metadata,
