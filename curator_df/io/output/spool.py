@@ -251,8 +251,8 @@ class ExpectedFiles(ParquetSource):
 
     def cut(self, piece_bytes: int) -> Ranges:
         """Cut the expected rows into input splits of about ``piece_bytes``."""
-        splits = max(1, min(-(-self.expected_bytes // piece_bytes), self.expected_rows))
-        ends = np.linspace(0, max(self.expected_rows, 1), splits + 1).astype(np.int64)
+        splits = min(-(-self.expected_bytes // piece_bytes), self.expected_rows)
+        ends = np.linspace(0, self.expected_rows, splits + 1).astype(np.int64)
         file = np.zeros(splits, np.int64)
         return Ranges(np.stack([file, ends[:-1], file, ends[1:]], axis=1))
 
@@ -262,15 +262,16 @@ class ExpectedFiles(ParquetSource):
 
 
 def stand_in(expression: Any, folder: Folder) -> Any:
-    """Return a table for plans, with the columns and about the size that an expression would have when it was written."""
+    """Return a table for plans, with the columns that an expression has when it is written, and its size where that is known."""
     meta = expression._meta
     texts = {name: "string" for name, kind in meta.dtypes.items() if pd.api.types.is_object_dtype(kind)}
     _write_part(meta.astype(texts), 0, folder)
-    reader = origin_of(read_parquet(folder.url))
+    table, rows_bytes, rows = read_parquet(folder.url), about_bytes(expression), about_rows(expression)
+    if not rows_bytes or not rows:
+        return table
+    reader = origin_of(table)
     given = {each.name: getattr(reader.source, each.name) for each in fields(ParquetSource)}
-    source = ExpectedFiles(
-        **given, expected_bytes=about_bytes(expression) or 0, expected_rows=about_rows(expression) or 0
-    )
+    source = ExpectedFiles(**given, expected_bytes=rows_bytes, expected_rows=rows)
     return from_source(source, source.cut(range_bytes(source)), block_bytes=reader.block_bytes, explicit=False)
 
 
