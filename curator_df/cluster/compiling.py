@@ -50,7 +50,7 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     RuntimeError
         If a kernel cannot be compiled; with what the compiler said.
     BudgetError
-        If a process that compiles is killed, and killed again with one kernel at a time.
+        If a process that compiles is killed, and a process that compiles a single kernel is killed too.
     """
     missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
     if not missing:
@@ -91,7 +91,7 @@ def batches(kernels: Sequence[str], processes: int) -> list[list[str]]:
 
 def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]) -> None:
     killed = _compile_batches(divided, processes, done)
-    # One at a time, in less memory, and later: what else held memory may have ended. What it had compiled is kept.
+    # One after the other, in less memory, and later: what else held memory may have ended. What it had compiled is kept.
     again = [[kernel] for kernel in compile_cache.missing_kernels([kernel for batch in killed for kernel in batch])]
     if again and _compile_batches(again, 1, done):
         raise BudgetError(
@@ -104,7 +104,7 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
 def _compile_batches(
     divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]
 ) -> list[Sequence[str]]:
-    """Compile batches of kernels, a few at a time; return those whose process was killed, as by the guard of a budget."""
+    """Compile batches of kernels, a few concurrently; return those whose process was killed, as by the guard of a budget."""
     waiting, failed, killed = list(divided), list[str](), list[Sequence[str]]()
 
     def work() -> None:
