@@ -110,7 +110,7 @@ def main() -> None:
             for kind, part in found:
                 total[kind] += len(part)
                 kept[kind] += len(part) * (f" {part} " in shown)
-        shares = " | ".join(f"{100 * kept[kind] / max(total[kind], 1):.0f} %" for kind in kept)
+        shares = " | ".join(f"{100 * kept[kind] / max(total[kind], 1):.0f}%" for kind in kept)
         characters = sum(map(len, texts)) / 1e6
         print(
             f"| {title} | {size / 1e6 / seconds:.1f} | {1000 * seconds / len(pages):.1f} | {characters:.1f} M | {shares} |"

@@ -7,7 +7,7 @@ Two processes have a cluster each and do the README's chain to Parquet, into a f
 a pair begin together, one with the monitor and one without, and the roles change from pair to pair, so that whatever else the
 machine does befalls both; the first run of each does not count. A line is a pair: wall seconds of both, CPU seconds of all
 processes of each, and the CPU seconds of the monitor's own thread. At the end the medians of the ratios, the quarter and
-three-quarter points, and a 95 % interval of the median from the order of the pairs; the exit code is 1 if the median of the CPU
+three-quarter points, and a 95% interval of the median from the order of the pairs; the exit code is 1 if the median of the CPU
 seconds is above ``--most``. Runs should take ten seconds and more each.
 """
 
@@ -76,7 +76,7 @@ def serve(given: argparse.Namespace) -> None:
 
 
 def interval_of_median(values: list[float]) -> tuple[float, float]:
-    """Return the ordered values between which the median lies with 95 %, whatever the distribution."""
+    """Return the ordered values between which the median lies with 95%, whatever the distribution."""
     ordered, count = sorted(values), len(values)
     cut = 0
     while sum(math.comb(count, k) for k in range(cut + 1)) / 2**count <= 0.025:
@@ -88,7 +88,7 @@ def summary(name: str, ratios: list[float]) -> str:
     low, high = interval_of_median(ratios)
     quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return (
-        f"{name}: median {statistics.median(ratios):.4f} (95 % interval {low:.4f} to {high:.4f}), "
+        f"{name}: median {statistics.median(ratios):.4f} (95% interval {low:.4f} to {high:.4f}), "
         f"half of the pairs from {quarters[0]:.4f} to {quarters[2]:.4f}"
     )
 

@@ -106,7 +106,7 @@ Input = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(show_default="60 % of the machine", help="Memory budget of all processes together, such as 4GB."),
+    typer.Option(show_default="60% of the machine", help="Memory budget of all processes together, such as 4GB."),
 ]
 Cpus = Annotated[int | None, typer.Option(show_default="all CPUs", help="Maximum number of concurrent threads.")]
 Text = Annotated[str, typer.Option(help="Name of the text column.")]
@@ -531,8 +531,8 @@ def _with_options(message: str) -> str:
     --------
     >>> _with_options("cpus=-3 must be at least 1. Use on_existing='resume', or about memory=2_000_000_000")
     '--cpus -3 must be at least 1. Use --on-existing resume, or about --memory 2_000_000_000'
-    >>> _with_options("not even 1 % of the rows fits. Use another workdir=.")
-    'not even 1 % of the rows fits. Use another --workdir.'
+    >>> _with_options("not even 1% of the rows fits. Use another workdir=.")
+    'not even 1% of the rows fits. Use another --workdir.'
     """
 
     def option(found: re.Match[str]) -> str:

@@ -46,10 +46,11 @@ import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from curator_df.suggestions import no_such_name
 
+Caught = TypeVar("Caught", bound=BaseException)
 MOST_LINES = 10
 """Lines of an error in a notebook."""
 MOST_REMARKS = 4
@@ -92,6 +93,24 @@ def type_and_text(exc: BaseException) -> str:
     ('ValueError: it is too long', 'MemoryError')
     """
     return f"{type(exc).__name__}: {exc}".rstrip(".: ")
+
+
+def without_frames(exc: Caught) -> Caught:
+    """Return an error of another library without its traceback and its causes, to raise an error of ours from it.
+
+    The clients of stores have dozens of frames and several errors inside each other, which hide the message of ours.
+
+    Examples
+    --------
+    >>> try:
+    ...     open("/no/such/file")
+    ... except OSError as exc:
+    ...     cause = without_frames(exc)
+    >>> cause.__traceback__, cause.__context__
+    (None, None)
+    """
+    exc.__cause__ = exc.__context__ = None
+    return exc.with_traceback(None)
 
 
 class CuratorError(Exception):

@@ -98,7 +98,41 @@ OTHERS = {
     "usecols": ("columns",),
 }
 """Names of ours for what pandas, Dask, datasets of Hugging Face, datatrove and NeMo Curator call otherwise, in lower case."""
+ADVICE = {
+    "dataframe": "Tables are Dask DataFrames, which readers such as read_parquet() return",
+    "dataset": "Tables are Dask DataFrames, which readers such as read_parquet() return",
+    "from_dask": "Tables of Dask need no conversion. Pass the table to a function, such as write_parquet(df, 'out/')",
+    "from_pandas": "Convert a table of pandas with dask.dataframe.from_pandas(df, npartitions=1)",
+    "pipeline": "Apply functions to a table, as in read_parquet('in/').pipe(keep_language, 'en'), and write the result with "
+    "write_parquet(df, 'out/')",
+    "processingstage": "Any function of a table of pandas is a step: use df.map_partitions(function)",
+    "to_parquet": "Write a table with write_parquet(df, 'out/')",
+    "to_pandas": "Compute a table with df.compute()",
+}
+"""Advice for names of other tools for which there is not one function."""
+MADE_BY = {
+    "Cluster": "start_cluster()",
+    "Connection": "connect()",
+    "DuplicateAudit": "audit_duplicates()",
+    "DuplicateReport": "describe_exact_duplicates() or describe_semantic_duplicates()",
+    "Index": "open_index()",
+    "JobCluster": "slurm_cluster() or job_cluster()",
+    "MemoryMonitor": "monitor_memory()",
+    "MemoryProfile": "profile_memory()",
+    "MetricsServer": "serve_metrics()",
+    "NearDuplicateReport": "describe_near_duplicates()",
+    "Plan": "explain()",
+    "Presidio": "presidio()",
+    "Preview": "preview()",
+    "Receipt": "read_receipt()",
+    "Recipe": "load_recipe()",
+    "Recommendation": "recommend()",
+    "TablesByValue": "write_by()",
+    "ThresholdExplorer": "explore_thresholds()",
+}
+"""Functions that return objects of classes which users do not create themselves."""
 _WORD = re.compile("[a-z0-9]+")
+_COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -152,7 +186,9 @@ def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
     """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
 
     def refuse(name: str) -> Any:
-        hint = "" if name.startswith("_") else name_of_ours(name, names)  # what programs ask every object for
+        hint = ""
+        if not name.startswith("_"):  # what programs ask every object for
+            hint = f" {ADVICE[name.lower()]}" if name.lower() in ADVICE else name_of_ours(name, names)
         raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
 
     return refuse
@@ -174,13 +210,17 @@ def suggests_names(kind: Kind) -> Kind:
     make: Callable[..., None] = kind.__init__  # type: ignore[misc]
     parameters = list(inspect.signature(make).parameters.values())[1:]
     names = [each.name for each in parameters]
+    required = {each.name for each in parameters if each.default is each.empty and each.kind not in _COLLECTED}
+    made_by = f" Call {MADE_BY[kind.__name__]}, which returns one" if kind.__name__ in MADE_BY else ""
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if not takes_any and (unknown := [name for name in kwargs if name not in names]):
-            hint = name_of_ours(unknown[0], names) or f" Its parameters are: {', '.join(names)}"
+            hint = name_of_ours(unknown[0], names) or made_by or f" Its parameters are: {', '.join(names)}"
             raise TypeError(f"{kind.__name__} has no parameter {unknown[0]!r}.{hint}")
+        if made_by and not args and not required <= kwargs.keys():
+            raise TypeError(f"{kind.__name__} objects are not created directly.{made_by}")
         make(self, *args, **kwargs)
 
     kind.__init__ = init  # type: ignore[misc]

@@ -395,7 +395,7 @@ def test_every_command_has_a_kept_help_screen():
 
 def test_defaults_in_words_stand_in_the_help():
     shown = CliRunner().invoke(cli.app, ["dedup", "--help"]).output
-    for default in ("(all CPUs)", "(60 % of the machine)", "(default)", "(0.8)", "(from the memory budget)"):
+    for default in ("(all CPUs)", "(60% of the machine)", "(default)", "(0.8)", "(from the memory budget)"):
         assert f"[default: {default}]" in " ".join(shown.split()), shown
     assert " ".join(CliRunner().invoke(cli.app, ["demo", "--help"]).output.split()).count("[default: ") == 2
 

@@ -42,6 +42,7 @@ ANYWHERE = {
     r"\bof what\b": "name the noun",
     r"\bthat and some\b": "the sum, in bytes",
     r"\b(?:1) (?:files|rows|bytes|splits|ranges|workers|threads|lines|columns|records|pages)\b": "the singular",
+    r"(?:\A|\d) %(?!\w)": "no space before the percent sign",
     r"(?i)\b(?:colour|behaviour|favour|neighbour|centre|grey|defence|artefact)s?\b": "US spelling",
     r"(?i)\b\w*(?:normalis|serialis|optimis|recognis|summaris|organis|quantis|initialis|minimis|maximis)\w*": "US spelling",
     r"(?i)\b(?:licences?|labell(?:ed|ing)|modell(?:ed|ing)|travell\w+|analys(?:e|ed|ing)|catalogues?)\b": "US spelling",
@@ -143,6 +144,7 @@ def test_the_patterns_find_what_they_are_for():
     assert any(re.search(pattern, "the path is no file") for pattern in ANYWHERE)
     assert any(re.search(pattern, "the file holds 1 rows") for pattern in ANYWHERE)
     assert not any(re.search(pattern, "The file no longer exists. The run reads 11 rows.") for pattern in ANYWHERE)
+    assert any(re.search(pattern, "95 % of the rows") for pattern in ANYWHERE)
     assert any(re.match(pattern, "Of these, the largest.") for pattern in AT_THE_START)
     assert without_code("a `set aside` b\n```\nset aside\n```\n").count("set aside") == 0
 

@@ -13,7 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.calls import NOT_NEEDED
 from curator_df.errors import CuratorError
-from curator_df.suggestions import OTHERS, did_you_mean, name_of_ours, suggests_names
+from curator_df.suggestions import MADE_BY, OTHERS, did_you_mean, name_of_ours, suggests_names
 
 CLASSES = [kind for name in cdf.__all__ if inspect.isclass(kind := getattr(cdf, name))]
 
@@ -167,6 +167,42 @@ def test_names_of_columns_and_values_are_compared_with_no_words_of_other_tools()
 def test_the_same_name_in_other_case_comes_before_names_of_other_tools():
     assert name_of_ours("Text", ["subset", "text"]) == " Did you mean 'text'?"
     assert name_of_ours("Join", ["how", "join"]) == " Did you mean 'join'?"
+
+
+@pytest.mark.parametrize(
+    ("look", "said"),
+    [
+        (
+            lambda: cdf.Pipeline,
+            "has no attribute 'Pipeline'. Apply functions to a table, as in read_parquet('in/').pipe(",
+        ),
+        (lambda: cdf.from_pandas, "Convert a table of pandas with dask.dataframe.from_pandas(df, npartitions=1)"),
+        (lambda: cdf.Cluster(memory="4GB"), "no parameter 'memory'. Call start_cluster(), which returns one"),
+        (cdf.Plan, "Plan objects are not created directly. Call explain(), which returns one"),
+    ],
+)
+def test_the_advice_is_a_call_where_no_name_is_similar(look, said):
+    with pytest.raises((AttributeError, TypeError), match=re.escape(said)):
+        look()
+
+
+def test_objects_are_made_by_the_functions_that_return_them():
+    functions_of_ours = filter(inspect.isfunction, (getattr(cdf, name) for name in cdf.__all__))
+    returned = {each.__name__: inspect.signature(each).return_annotation for each in functions_of_ours}
+    for kind, functions in MADE_BY.items():
+        assert kind in cdf.__all__
+        for function in functions.replace("()", "").split(" or "):
+            assert re.search(rf"\b{kind}\b", str(returned[function])), (kind, function)
+
+
+def test_an_invalid_choice_names_the_function_that_was_called(tmp_path):
+    df = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
+    with pytest.raises(
+        CuratorError, match=r"^write_jsonl: on_existing='overwrit' is not one of .* mean 'overwrite'\?$"
+    ):
+        cdf.write_jsonl(df, tmp_path / "out", on_existing="overwrit")
+    with pytest.raises(CuratorError, match=r"^write_many: on_oom='stop' is not one of 'retry', 'raise'"):
+        cdf.write_many({tmp_path / "out": df}, on_oom="stop")
 
 
 def test_nothing_is_suggested_for_what_is_not_similar():

@@ -222,7 +222,7 @@ def gpu_job_layout(
     if device_memory is None:
         raise ParameterError(
             f"gpus={gpus} needs device_memory=, the GPU memory that may be allocated on each GPU, because the GPUs of the "
-            "nodes are not visible on this machine. Set it to about 80 % of a GPU's memory, such as device_memory='64GB' "
+            "nodes are not visible on this machine. Set it to about 80% of a GPU's memory, such as device_memory='64GB' "
             "for 80 GB, which leaves space for CUDA itself"
         )
     if cpus < gpus:

@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from curator_df.core.runner.progress import in_notebook, progress_bar
+from curator_df.core.runner.progress import CellLine, in_notebook, progress_bar
 from curator_df.core.runner.shared_plugins import own_name, unregister
 from curator_df.errors import BudgetError
 from curator_df.kernels.compiling import compile_cache
@@ -50,7 +50,7 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     RuntimeError
         If a kernel cannot be compiled; with what the compiler said.
     BudgetError
-        If a process that compiles is killed, and killed again although each of its kernels had a process of its own.
+        If a process that compiles is killed, and a process that compiles a single kernel is killed too.
     """
     missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
     if not missing:
@@ -91,7 +91,7 @@ def batches(kernels: Sequence[str], processes: int) -> list[list[str]]:
 
 def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]) -> None:
     killed = _compile_batches(divided, processes, done)
-    # Each in a process of its own, in less memory, and later: what else held memory may have ended. What was compiled is kept.
+    # One after the other, in less memory, and later: what else held memory may have ended. What it had compiled is kept.
     again = [[kernel] for kernel in compile_cache.missing_kernels([kernel for batch in killed for kernel in batch])]
     if again and _compile_batches(again, 1, done):
         raise BudgetError(
@@ -104,7 +104,7 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
 def _compile_batches(
     divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]
 ) -> list[Sequence[str]]:
-    """Compile batches of kernels, several concurrently; return those whose process was killed, as by the guard of a budget."""
+    """Compile batches of kernels, a few concurrently; return those whose process was killed, as by the guard of a budget."""
     waiting, failed, killed = list(divided), list[str](), list[Sequence[str]]()
 
     def work() -> None:
@@ -181,12 +181,9 @@ def _shown(kernels: Sequence[str]) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def _bar(what: str, about: str, total: int) -> Iterator[Any]:
     if in_notebook():
-        from IPython.display import display
-
-        handle: Any = display({"text/plain": f"compiling {what}, {about}"}, raw=True, display_id=True)
-        yield lambda done, text: handle.update(
-            {"text/plain": f"compiling {what}, {about}: {done} of {total} {text}".rstrip()}, raw=True
-        )
+        line = CellLine()
+        line.show(f"compiling {what}, {about}")
+        yield lambda done, text: line.show(f"compiling {what}, {about}: {done} of {total} {text}".rstrip())
         return
     if sys.stderr is None or not sys.stderr.isatty():
         LOG.warning("compiling %s, %s; `curator-df warm --all` compiles all of them beforehand", what, about)
@@ -196,9 +193,7 @@ def _bar(what: str, about: str, total: int) -> Iterator[Any]:
 
 def _report(message: str) -> None:
     if in_notebook():
-        from IPython.display import display
-
-        display({"text/plain": message}, raw=True)
+        CellLine().show(message)
     else:
         LOG.warning("%s", message)
 

@@ -491,7 +491,8 @@ def slurm_cluster(
     known = inspect.signature(job_cluster).parameters.keys() - {"system"}
     if "system" in options:
         raise TypeError(
-            "slurm_cluster has no parameter 'system', which is 'slurm'. For others, use job_cluster(system, ...)"
+            "slurm_cluster has no parameter 'system', because its jobs always go to Slurm. For another system, use "
+            "job_cluster(system, ...)"
         )
     if unknown := [name for name in options if name not in known]:
         raise TypeError(unknown_keyword(job_cluster, unknown[0]))

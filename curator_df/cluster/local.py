@@ -176,6 +176,7 @@ class Cluster:
     def _open_session(self, working: WorkingFolder | None) -> None:
         guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
         self._session.sampler = PeakSampler(guarding=guarding)
+        # By name: they import the engine and Dask's tables, which a start need not wait for (decision 0036).
         self._session.at_close = importlib.import_module("curator_df.interactive.operations").keep_budget_of_dask(
             self._session,
             owns_workers=True,
@@ -268,6 +269,7 @@ class Cluster:
                 **self._comm,
             )
             without_pages_of_workers(self._local).scale(layout.workers)
+            # The client imports the rest while its workers start: both take more than a second of CPU (decision 0036).
             make_beside_start()
             import_rest()
             self._offer(dashboard)
@@ -280,6 +282,7 @@ class Cluster:
                 n_workers=0,
                 threads_per_worker=self.layout.threads,
                 processes=False,
+                # Dask would watch the resident memory of this process, of which the user's own tables are a part.
                 memory_limit=0,
                 dashboard_address=dashboard,
                 scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0), "dashboard": False},
@@ -419,7 +422,7 @@ def start_cluster(
     ----------
     memory : str or int, optional
         Budget of the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
-        Defaults to 60 % of the memory of the machine or its cgroup.
+        Defaults to 60% of the memory of the machine or its cgroup.
     cpus : int, optional
         Maximum number of concurrent threads; defaults to all usable CPUs. With GPUs there is one for each GPU
         where blocks are on GPUs; while blocks stay on the host, a worker may use its share of these CPUs.
@@ -431,7 +434,7 @@ def start_cluster(
         GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
         cluster says which. See ``docs/gpu.md`` for what runs on them.
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Defaults to 80 % of the
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Defaults to 80% of the
         smallest.
     security : bool or distributed.Security
         TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing

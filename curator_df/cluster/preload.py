@@ -158,6 +158,7 @@ def prepare_process() -> None:
 
     # mimalloc kept 1.2 GB after one 200 MB document was written; the system's allocator gives pages back (0.2 GB).
     pa.set_memory_pool(pa.system_memory_pool())
+    # Dask's threads use all CPUs already, and the stack of every further thread counts against the data limit.
     pa.set_cpu_count(1)
     pa.set_io_thread_count(2)
     give_back_large_buffers()

@@ -138,6 +138,7 @@ def leave_nannies(cluster: Any) -> Callable[[], None]:
     connections = vars(cluster).setdefault("_curator_df_connections", [])
     connection = object()
     connections.append(connection)
+    # That of SpecCluster closes the nanny of a worker that has been gone for a while, although it is about to start another.
     cluster._update_worker_status = super(SpecCluster, cluster)._update_worker_status
 
     def undo() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -209,6 +209,8 @@ def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> 
     parameters = inspect.signature(function).parameters
     if most == 1 and next(iter(parameters)) == "tables" and hasattr(value, "dtypes"):
         return f"{function.__name__} takes its tables in one argument. Pass a list or a dict of them"
+    if most == 1 and get_origin(hints.get("tables")) is Mapping:
+        return f"{function.__name__} takes one dict of folders and their tables, such as {{'train/': train, 'test/': test}}"
     named = [each.name for each in parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
     names = [name for name in named if isinstance(value, str) and value in choices(hints[name])]
     names = names or [name for name in named[:1] if type(value) in get_args(hints[name])]

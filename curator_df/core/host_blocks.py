@@ -76,6 +76,7 @@ def empty_pandas_block(schema: pa.Schema) -> pd.DataFrame:
 
 def pandas_block(table: pa.Table) -> pd.DataFrame:
     """Convert an Arrow table to pandas. NaN stays NaN, although pandas alone would turn it into a null."""
+    # One thread, as the plan counts. Metadata that pandas left in the file could make a column the index.
     block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
     for place, column in enumerate(table.columns):
         if (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)) and pc.any(pc.is_nan(column)).as_py():

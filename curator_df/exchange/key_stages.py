@@ -180,6 +180,7 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
         drops[:] = swap_if_last(rows[going, 2:], keep)
     else:
         drops[:, 0] = row_addresses(rows[going, -1], keep)
+        # Place 0 of the kept rows is that of the unfinished group, for rows before the first that begins one.
         drops[:, 1] = row_addresses(survivors[np.searchsorted(firsts, going)], keep)
     high, low = rows[-1, :2].tolist()
     return drops, len(firsts), (high, low, int(survivors[-1]))
@@ -282,6 +283,7 @@ def sizes_of(
     """Return for each row the size of its group: all its rows, or those that are counted."""
     numbers = np.cumsum(begins)  # 0: begun in an earlier piece
     sizes = np.bincount(numbers, counted, minlength=groups).astype(np.int64)
+    # Only the first and the last group can go on in other pieces.
     for place in (0, -1):
         sizes[numbers[place]] = across.get(key_at(rows, place), sizes[numbers[place]])
     return sizes[numbers]

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from curator_df.arguments import did_you_mean_path
-from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError, without_frames
 from curator_df.extras import missing_extra
 from curator_df.files.retry import TRANSIENT_STATUS, retry_transient, without_queries
 from curator_df.files.storage import file_system
@@ -124,7 +124,7 @@ def hub_errors(what: str) -> Iterator[None]:
         converted = _converted(what, exc)
         if converted is None:
             raise
-        raise converted from exc
+        raise converted from without_frames(exc)
 
 
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN, on every machine of the cluster; or pass storage_options={'token': ...}"
@@ -207,7 +207,7 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
             f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face Hub, and could not be "
             f"downloaded: {str(exc).rstrip('. ')}. Check the name and the network, or download the model "
             f"first{did_you_mean_path(name)}"
-        ) from exc
+        ) from without_frames(exc)
 
 
 def download_file(url: str) -> tuple[str, str]:

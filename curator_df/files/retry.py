@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from curator_df.errors import CuratorError, RemoteFileError, type_and_text
+from curator_df.errors import CuratorError, RemoteFileError, type_and_text, without_frames
 
 TRIES = 6
 """Maximum number of attempts for one request, or for a small file."""
@@ -155,7 +155,7 @@ def retry_transient(
             seconds = time.monotonic() - started
             wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (done - 1)) * random.uniform(0.5, 1)  # noqa: S311
             if done >= tries or seconds + wait > total_seconds:
-                raise gave_up(what, exc, done, seconds, failed) from exc
+                raise gave_up(what, exc, done, seconds, failed) from without_frames(exc)
             LOG.info("cannot %s: %s; next attempt in %.1f s", what, without_queries(str(exc)), wait)
         time.sleep(wait)
     raise AssertionError("the loop above does not end")

@@ -32,6 +32,7 @@ from curator_df.errors import (
     OutputExistsError,
     ParameterError,
     RemoteFileError,
+    without_frames,
 )
 from curator_df.extras import pip_install
 from curator_df.files.retry import retry_transient
@@ -95,15 +96,19 @@ def file_system(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except ImportError as exc:
         package = _PACKAGES.get(url.partition("://")[0])
         way_out = f" Install it with: {pip_install()} {package}" if package else ""
-        raise MissingExtraError(f"{url!r} needs a package that is not installed ({exc}).{way_out}") from exc
+        raise MissingExtraError(f"{url!r} needs a package that is not installed ({exc}).{way_out}") from without_frames(
+            exc
+        )
     except (TypeError, ValueError) as exc:
-        raise ParameterError(f"{url!r} cannot be used: {exc}. Check the URL and storage_options=") from exc
+        raise ParameterError(f"{url!r} cannot be used: {exc}. Check the URL and storage_options=") from without_frames(
+            exc
+        )
     except OSError as exc:
         said = str(exc).partition("\n")[0]
         raise RemoteFileError(
             f"{url!r} cannot be opened: {said}. Check the address, the network, and the credentials and packages that this "
             "kind of URL needs"
-        ) from exc
+        ) from without_frames(exc)
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class Looks:
         if spooled is not None:
             done = dataclasses.replace(done, index=spooled.index, meta=expression._meta)
             where |= {"meta": expression._meta, "divisions": expression.divisions}
+        # Otherwise Dask turns the lists and dicts of blocks into their text.
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_map(done, range(len(partitions)), **where).expr
 

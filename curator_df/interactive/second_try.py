@@ -150,6 +150,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         """Take over the submission of tasks to the threads of a worker."""
         self._worker, self._gate = worker, Gate()
+        # A plugin of Dask sees transitions of tasks, but cannot hold a task back or repeat it. The thread pool can.
         executor = worker.executors["default"]
         self._submit = executor.submit
         executor.submit = self.submit

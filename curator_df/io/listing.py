@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from curator_df.arguments import absolute, did_you_mean_path, has_no_bytes
 from curator_df.core.runner.progress import with_progress_lines
-from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError, without_frames
 from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
 from curator_df.files.retry import is_transient, retry_transient, shown_error
 from curator_df.files.storage import file_system
@@ -469,11 +469,11 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         infos = retry_transient(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
     except (CuratorError, OSError):
         raise
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 - raised again, without its frames
         # For example those of an HTTP client, which contain neither the request nor the location.
         raise RemoteFileError(
             f"cannot list {url!r}: {shown_error(exc)}. Check the address, the network and the credentials"
-        ) from exc
+        ) from without_frames(exc)
     if not infos:
         readers = _readers(info["name"] for info in _remote_infos(system, path, OTHER_SUFFIXES)) if suffixes else ""
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}{readers}")

@@ -206,7 +206,7 @@ class TextSource:
         if found is not None:
             reason = f"the file is {found}"
             raise BadRowError(
-                f"{path!r}, byte 0: {reason}, or quarantine such files with on_bad_rows='quarantine'"
+                f"{path!r}, byte 0: {reason}. Such files can also be quarantined, with on_bad_rows='quarantine'"
             ) from ValueError(reason)
 
     def _refuse(self, file: int, limit: int, on_long_row: Callable[[OversizeRowError], None] | None) -> None:

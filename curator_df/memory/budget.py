@@ -182,7 +182,7 @@ class Layout:
 
 
 def parse_memory(memory: str | int | None) -> int:
-    """Convert the user's value to bytes; ``None`` is 60 % of the memory of the machine or its cgroup.
+    """Convert the user's value to bytes; ``None`` is 60% of the memory of the machine or its cgroup.
 
     Examples
     --------

@@ -399,6 +399,7 @@ class Guard:
         pages = sum(one.private + one.shared for one in members)
         files = sum(one.files for one in members) + self.files.left_bytes + self.files.grown_bytes
         self._has_forks = self._has_forks or is_new
+        # Only forks share pages that are copied later, and then the faults of every process have to be read.
         if not self._has_forks:
             return min(self._base + max(0, pages - self._pages), pages) + files
         if is_gone:  # its share of pages is that of others now

@@ -166,6 +166,7 @@ class KillableProcess:
         self._stop()
 
     def _start(self) -> None:
+        # It closes when this process ends, also if that is killed, and the other one then ends too.
         life, ours = os.pipe()
         paths = json.dumps([os.path.abspath(path) for path in sys.path])
         command = [sys.executable, "-c", START, self._target, str(self._memory_bytes), str(life), paths]
@@ -175,6 +176,7 @@ class KillableProcess:
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
+                    # `poll` does not see what a buffer of Python has read already.
                     bufsize=0,
                     pass_fds=(life,),
                     env={**os.environ, "PYTHONHASHSEED": "0"},  # the order of a set must not change a result

@@ -159,6 +159,7 @@ def give_back_large_buffers() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 1 << 20)
+        # Every arena keeps freed pages of its own, and malloc makes up to eight for each CPU.
         mallopt(M_ARENA_MAX, 2)
 
 

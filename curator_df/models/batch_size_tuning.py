@@ -13,8 +13,8 @@ WARM_BATCHES = 1
 MEASURED_BATCHES = 3
 """Timed batches of each size. The fastest of them counts: other work on the machine only makes a batch slower."""
 CLEARLY = 1.1
-"""Minimum speedup at which a smaller size is preferred; less is noise. On two shared cores, sizes that were equal within 3 %
-in one run differed by 12 % in another, by the sum of all batches."""
+"""Minimum speedup at which a smaller size is preferred; less is noise. On two shared cores, sizes that were equal within 3%
+in one run differed by 12% in another, by the sum of all batches."""
 
 
 @dataclass

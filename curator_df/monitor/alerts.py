@@ -77,7 +77,7 @@ def budget_share(share: float = 0.9) -> AlertRule:
 
 
 def worker_share(share: float = 0.9) -> AlertRule:
-    """Alert when a worker uses more than a share of its memory limit; at 95 % its nanny kills it."""
+    """Alert when a worker uses more than a share of its memory limit; at 95% its nanny kills it."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {
@@ -87,7 +87,7 @@ def worker_share(share: float = 0.9) -> AlertRule:
         }
 
     return AlertRule(
-        WORKER_SHARE, measure, share, "{subject} uses {value:.0%} of its memory limit; at 95 % it is killed"
+        WORKER_SHARE, measure, share, "{subject} uses {value:.0%} of its memory limit; at 95% it is killed"
     )
 
 

@@ -353,7 +353,7 @@ def monitor_memory(
     interval_seconds : float
         Time between samples. Processes on this machine are read in each sample; workers are asked once a second.
     alert_rules : sequence of AlertRule
-        When to alert (`curator_df.monitor.alerts`). By default at 90 % of the memory budget, of a worker's limit or of
+        When to alert (`curator_df.monitor.alerts`). By default at 90% of the memory budget, of a worker's limit or of
         a GPU, or when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
     on_alert : callable, optional
         Called with each `Alert`, in the monitor's thread. Alerts are also logged as warnings of ``curator_df.monitor``.

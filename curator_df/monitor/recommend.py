@@ -246,7 +246,7 @@ def recommend(
     paths : str, path or sequence of these
         JSONL or Parquet files, as for `read_jsonl` and `read_parquet`.
     memory : str or int, optional
-        Memory budget; defaults to 60 % of the machine's memory.
+        Memory budget; defaults to 60% of the machine's memory.
     device_memory : str or int, optional
         Memory of a GPU, for the batches of a model on it.
     cpus : int, optional
@@ -411,7 +411,7 @@ def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fracti
     if fraction == 1.0:
         return said
     if fraction == 0.0:
-        return f"{said}: not even 1 % of the rows fits. Use another workdir="
+        return f"{said}: not even 1% of the rows fits. Use another workdir="
     return f"{said}, enough for sample_rows(fraction={fraction}). Use that fraction or another workdir="
 
 

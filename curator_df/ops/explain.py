@@ -19,20 +19,21 @@ from curator_df.core.calls import unknown_keyword
 from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_plan import for_sink
+from curator_df.core.planning.disk import WorkingFiles
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork, planned
-from curator_df.core.planning.program import Program
+from curator_df.core.planning.program import DiskNeed, Program
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.explaining import DaskComputes, PlanKnown, explaining, with_sampled_time
 from curator_df.core.runner.run import check_folders, range_bytes, with_disk
-from curator_df.core.runner.session import current_session, has_session
+from curator_df.core.runner.session import Session, current_session, has_session
 from curator_df.errors import ExpressionError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.files.working_files import NO_FOLDER
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
-from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
+from curator_df.io.output.spool import about_bytes, about_disk_bytes, require_space, stand_in
 from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
@@ -76,6 +77,7 @@ def explain(
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
+    processes: bool = True,
     rejects: bool | str | os.PathLike[str] | Mapping[Any, Any] = False,
     **options: Any,
 ) -> Plan:
@@ -92,9 +94,11 @@ def explain(
         a ``find_`` or ``describe_`` operator, `explore_thresholds`, `audit_duplicates`, `preview` or `push_to_hub`.
         By default `write_parquet`, or `write_many` for a mapping.
     memory : str or int, optional
-        Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
+        Plan for this budget. Defaults to that of the running cluster, or 60% of the machine's memory.
     cpus : int, optional
         Plan for this many CPUs; use together with ``memory``.
+    processes : bool, default True
+        False plans for a cluster with ``processes=False``, whose tasks run in threads of this process.
     rejects : bool, str, path or mapping
         Whether the dropped rows will be written; with ``run``, as that function takes it.
     **options
@@ -129,10 +133,12 @@ def explain(
     >>> cdf.explain(docs, cdf.write_parquet, partition_on="language", rejects="rejects/")  # doctest: +SKIP
     >>> cdf.explain(docs, cdf.find_near_duplicates, scheme="fineweb", memory="4GB")  # doctest: +SKIP
     """
-    if memory is None and cpus is None and has_session():
-        layout = current_session().weigh_client()
+    session = current_session() if memory is None and cpus is None and processes and has_session() else None
+    if session is not None:
+        layout = session.weigh_client()
     else:
-        why_threads = WHY_ASKED if threads_asked.get() else WHY_THREADS if small_input.get() else ""
+        in_threads = threads_asked.get() or not processes
+        why_threads = WHY_ASKED if in_threads else WHY_THREADS if small_input.get() else ""
         layout = choose_layout(parse_memory(memory), cpus=cpus, in_threads=why_threads)
     if run is None and options:
         option = next(iter(options))
@@ -152,12 +158,14 @@ def explain(
             plan, programs = _of_writer(readable, layout, rejects=bool(rejects), has_folders=isinstance(df, Mapping))
         else:
             options |= {} if rejects is False else {"rejects": rejects}
-            plan, programs = _of_call(readable if isinstance(df, Mapping) else readable["."], run, options, layout)
+            given = readable if isinstance(df, Mapping) else readable["."]
+            plan, programs = _of_call(given, run, options, layout, session)
     reused = dict.fromkeys(remark for program in programs for remark in _reused(program))
     pins = dict.fromkeys(pin for each in programs for pin in getattr(getattr(each.source, "listing", None), "pins", ()))
     pinned = [("pinned", pin) for pin in pins]
     remarks = (*plan.remarks, *computed.remarks, *pinned, *reused, *_compiling(programs))
-    plan = with_sampled_time(dataclasses.replace(plan, remarks=remarks), programs)
+    files = WorkingFiles((*computed.needs, *plan.working_files.needs))
+    plan = with_sampled_time(dataclasses.replace(plan, remarks=remarks, working_files=files), programs)
     return plan if computed.files is None else dataclasses.replace(plan, **computed.files)
 
 
@@ -188,7 +196,7 @@ def _of_writer(
 
 
 def _of_call(
-    tables: Any, run: Callable[..., Any], options: Mapping[str, Any], layout: Layout
+    tables: Any, run: Callable[..., Any], options: Mapping[str, Any], layout: Layout, session: Session | None
 ) -> tuple[Plan, Sequence[Program]]:
     """Return the plan of a call, which stops before it writes anything, and its programs."""
     if isinstance(run, str):
@@ -204,9 +212,10 @@ def _of_call(
             f"explain: run={name} is not a function that writes, searches or describes. Use one of: {', '.join(RUNS)}.{operator}"
         )
     nowhere = os.path.join(tempfile.gettempdir(), NO_FOLDER)
-    folder = {"path": nowhere} if "path" in inspect.signature(run).parameters else {}
+    path = inspect.signature(run).parameters.get("path")
+    folder = {"path": nowhere} if path is not None and path.default is path.empty else {}
     try:
-        with explaining(layout, nowhere):
+        with explaining(layout, nowhere, session):
             run(tables, **{**folder, **options})
     except PlanKnown as known:
         return known.plan, known.programs
@@ -238,7 +247,7 @@ def _of_dask(expression: Any, layout: Layout) -> tuple[Plan, Sequence[Program]]:
         return dataclasses.replace(plan, stages=(*plan.stages[:-1], last), remarks=remarks, run_once=""), [program]
     raise ParameterError(
         "explain: this call computes tables that do not begin with a reader of curator_df, such as read_parquet. Dask "
-        "computes them without a plan"
+        "computes them without a plan. Read the input with a reader of curator_df, to get one"
     )
 
 
@@ -266,6 +275,8 @@ class _Computed:
         self._stack = stack
         self._tables: dict[str, Any] = {}
         self.remarks: list[tuple[str, str]] = []
+        self.needs: list[DiskNeed] = []
+        """Disk space for the working files."""
         self.files: dict[str, Any] | None = None
         """Size of the input, where it is such a part that is not computed yet."""
 
@@ -292,6 +303,10 @@ class _Computed:
         said = f"Dask computes {_name(part)} first and writes its rows to {where}: {size}"
         self.remarks.append(("working files", said))
         self.files = {"input_bytes": rows_bytes or 0, "input_files": part.npartitions}
+        if spooler is not None:
+            require_space(part, spooler.folder)
+        if disk_bytes:
+            self.needs.append(DiskNeed(_name(part), {"rows that Dask computes": disk_bytes}, disk_bytes))
         return stand_in(part, Folder(self._stack.enter_context(tempfile.TemporaryDirectory())))
 
 

@@ -90,6 +90,11 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
         raise ParameterError(
             f"fineweb_2: language={language!r} must be a str, such as 'fra_Latn' or 'fr', not {type(language).__name__}"
         )
+    if str(words) == "datatrove":  # a value of `add_metrics` and of Profile
+        raise ParameterError(
+            "fineweb_2: words='datatrove' splits English only. Use words='icu', which is closest to the tokenizers that "
+            "datatrove has for other languages, or words='whitespace'"
+        )
     choose("fineweb_2", "words", words, AnyLanguage)
     if config is None:
         language = label_for(language, _held()) or language

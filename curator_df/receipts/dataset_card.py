@@ -168,7 +168,7 @@ def _section(split: CardSplit) -> str:
                 *([posixpath.basename(row["output"].rstrip("/"))] if places else []),
                 row["step"],
                 *(f"{row[count]:,}" for count in ("rows_in", "rows_dropped", "rows_out")),
-                f"{100 * row['share']:.1f} %",
+                f"{100 * row['share']:.1f}%",
             ]
             for row in funnel
         ]
@@ -183,7 +183,7 @@ def _section(split: CardSplit) -> str:
 
 def _reasons(reasons: Sequence[Mapping[Any, Any]]) -> str:
     shown = reasons[:MOST_REASONS]
-    rows = [[row["step"], row["reason"], f"{row['rows']:,}", f"{100 * row['share']:.2f} %"] for row in shown]
+    rows = [[row["step"], row["reason"], f"{row['rows']:,}", f"{100 * row['share']:.2f}%"] for row in shown]
     more = len(reasons) - len(shown)
     table = _table(["step", "reason", "rows", "share"], rows)
     return table + (f"\n\nand {show_count(more, 'other reason')}" if more else "")

@@ -310,7 +310,7 @@ def _by_folder(receipt: Any) -> str:
     total = max(sum(receipt.rows_by_folder.values()), 1)
     shares = sorted(receipt.rows_by_folder.items(), key=lambda item: -item[1])[:20]
     return (
-        "; documents by folder: " + ", ".join(f"{name} {100 * rows / total:.1f} %" for name, rows in shares)
+        "; documents by folder: " + ", ".join(f"{name} {100 * rows / total:.1f}%" for name, rows in shares)
         if shares
         else ""
     )
@@ -350,7 +350,7 @@ def _domains(domains: pd.DataFrame) -> str:
     named = domains.dropna(subset="domain")
     lines = ["| domain | documents | share |", "|---|---|---|"]
     lines += [
-        f"| {name} | {rows:,} | {100 * rows / max(total, 1):.2f} % |"
+        f"| {name} | {rows:,} | {100 * rows / max(total, 1):.2f}% |"
         for name, rows in zip(named["domain"], named["rows"], strict=True)
     ]
     return "\n".join(lines)

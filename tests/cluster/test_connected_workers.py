@@ -57,7 +57,7 @@ def test_a_worker_that_closes_after_its_plugin_for_shuffles_was_removed_is_left_
 @pytest.mark.parametrize(
     ("nanny", "limit_bytes", "has_limit", "gpus", "expected"),
     [
-        ("tcp://a:1", 500_000_000, False, (), 300_000_000),  # killed at 95 %, less 3 %, less what it holds
+        ("tcp://a:1", 500_000_000, False, (), 300_000_000),  # killed at 95%, less 3%, less what it holds
         ("tcp://a:1", 100_000_000, False, (), 0),
         (None, 500_000_000, False, (), None),  # nobody kills it, and it may be a process of the user's own
         ("tcp://a:1", None, False, (), None),

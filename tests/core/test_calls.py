@@ -50,6 +50,10 @@ DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
         ),
         (lambda: DOCS.curate.keep_urls(["a"]), r"the list has none\. Pass it by name\. Its names are: block_lists, "),
         (lambda: cdf.concat(DOCS, DOCS), r"^concat takes its tables in one argument\. Pass a list or a dict of them$"),
+        (
+            lambda: cdf.write_many(DOCS, "out"),
+            r"^write_many takes one dict of folders and their tables, such as \{'train/': train, 'test/': test\}$",
+        ),
         (lambda: cdf.keep_language(DOCS, "en", threshold=0.5), r"Did you mean 'min_score'\?"),
         (lambda: cdf.redact_pii(DOCS, entities=["email"]), r"Did you mean 'kinds' or 'presidio'\?"),
         (cdf.keep_where, r"^keep_where needs a table\. Call keep_where\(df, \.\.\.\), or "),

@@ -217,7 +217,7 @@ def test_workers_whose_address_space_is_limited_change_nothing(start, script, co
 def test_workers_that_their_nanny_ends_because_they_hold_too_much_change_nothing(
     start, script, corpus, tmp_path, running
 ):
-    where = address(running)  # of workers that may hold 800 MB: at 95 % a nanny ends its worker and starts another
+    where = address(running)  # of workers that may hold 800 MB: at 95% a nanny ends its worker and starts another
     receipt = finish(start(script, corpus, tmp_path / "out", ADDRESS=where, step="swells_at_first", BLOCK="400kB"))
     assert receipt["retries"]["worker lost"] > 0
     assert all(nanny.poll() is None for nanny in running.nannies)

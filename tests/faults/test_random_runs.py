@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hundred random runs: always the same rows, never over the budget by more than 2 %, never a hang.
+"""Two hundred random runs: always the same rows, never over the budget by more than 2%, never a hang.
 
 ``pytest -m proof -s tests/faults/test_random_runs.py`` prints the seed and the figures of each cluster. Another seed, or
 fewer runs: ``CURATOR_DF_RANDOM_SEED`` and ``CURATOR_DF_RANDOM_RUNS``.

@@ -56,7 +56,7 @@ def test_a_run_into_a_dataset_makes_it_private_with_one_commit_and_a_card(hub, d
     assert repository.private
     assert repository.messages == ["initial commit", "Upload 7 rows in 1 files with curator_df"]
     assert set(repository.files()) == {".gitattributes", "README.md", "data/train-00000-of-00001.parquet"}
-    assert "| drop_exact_duplicates | 40 | 33 | 7 | 17.5 % |" in repository.files()["README.md"].decode()
+    assert "| drop_exact_duplicates | 40 | 33 | 7 | 17.5% |" in repository.files()["README.md"].decode()
     assert ids_of(hub, receipt.settings["published"]) == list(range(7))
     assert len(cdf.read_parquet(tmp_path / "rejects").compute()) == 33
     folder = tmp_path / "here/hub-org-out"

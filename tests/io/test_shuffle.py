@@ -189,8 +189,8 @@ def test_weights_are_shares_of_the_tokens_and_do_not_depend_on_the_blocks(cluste
     assert total is None or tokens.sum() == pytest.approx(total, rel=0.05)
     whole = tokens.sum()
     assert cdf.read_receipt(tmp_path / "1MB").settings["shares"] == (
-        f"of the tokens: 'web' {100 * tokens['web'] / whole:.1f} % ({tokens['web']:,}; requested 25.0 %), "
-        f"'code' {100 * tokens['code'] / whole:.1f} % ({tokens['code']:,}; requested 75.0 %)"
+        f"of the tokens: 'web' {100 * tokens['web'] / whole:.1f}% ({tokens['web']:,}; requested 25.0%), "
+        f"'code' {100 * tokens['code'] / whole:.1f}% ({tokens['code']:,}; requested 75.0%)"
     )
 
 
@@ -205,7 +205,7 @@ def test_tokens_of_kinds_of_rows_are_added_up_and_null_is_nothing(cluster, tmp_p
     assert tokens["a"] / tokens.sum() == pytest.approx(0.8, abs=0.02)
     assert tokens["a"] == sum(row["token_count"] or 0 for row in rows if row["kind"] == "a")
     said = cdf.read_receipt(tmp_path / "out").settings["shares"]
-    assert re.match(rf"of the tokens: 'a' [\d.]+ % \({tokens['a']:,}; requested 80.0 %\), 'b' ", said)
+    assert re.match(rf"of the tokens: 'a' [\d.]+% \({tokens['a']:,}; requested 80.0%\), 'b' ", said)
 
 
 def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(cluster, tmp_path):
@@ -213,7 +213,7 @@ def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(clus
     blended = {"source_column": "kind", "weights": {"a": 1, "b": 1}}
     cdf.blend(docs, tmp_path / "out", **blended)
     said = cdf.read_receipt(tmp_path / "out").settings["shares"]
-    assert said == "of the rows: 'a' 50.0 % (100; requested 50.0 %), 'b' 50.0 % (100; requested 50.0 %)"
+    assert said == "of the rows: 'a' 50.0% (100; requested 50.0%), 'b' 50.0% (100; requested 50.0%)"
     journal = tmp_path / "out" / "_curator" / "receipt.json"
     journal.write_text(json.dumps({**json.loads(journal.read_text()), "settings": {}}))
     cdf.blend(docs, tmp_path / "out", **blended, on_existing="resume")
@@ -226,7 +226,7 @@ def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     plan = cdf.explain(tables, cdf.blend, **how)
     said = dict(plan.remarks)
     assert re.fullmatch(
-        "of the tokens: 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the tokens in the column 'id' first, with an "
+        "of the tokens: 'a' 25.0%, 'b' 75.0%; a pass over each table counts the tokens in the column 'id' first, with an "
         r"estimated peak of [\d.]+ [MG]B",
         said["shares"],
     )
@@ -480,7 +480,8 @@ def test_tables_with_other_columns_are_told_apart_by_the_difference(cluster, tmp
         cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1})
     assert str(refused.value) == (
         "blend: the table 'wiki' has columns that 'web' does not have: 'title'; it lacks columns that 'web' has: 'url'; "
-        "it has other types than 'web' in 'score' (large_string, there int64). Give all tables the same columns and types"
+        "it has other types than 'web' in 'score' (large_string, there int64). Give all tables the same columns and types "
+        "first: df.rename(columns={...}), df.assign(...), df.astype({...}), df[[...]]"
     )
 
 

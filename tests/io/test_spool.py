@@ -57,6 +57,29 @@ def test_rows_of_pandas_go_through_operators_and_full_passes(tmp_path):
     assert written(table, tmp_path / "out") == list(range(0, 60, 2))
 
 
+def test_the_disk_for_a_table_that_dask_computes_first_is_counted(docs, monkeypatch):
+    alone, ordered = (
+        cdf.explain(docs.pipe(cdf.drop_near_duplicates)),
+        docs.sort_values("n").pipe(cdf.drop_near_duplicates),
+    )
+    spooled, near = cdf.explain(ordered).working_files.needs
+    assert (spooled.name, spooled.needed_bytes) == ("sort_values", spooled.kept_bytes)
+    (of_alone,) = alone.working_files.needs
+    assert 0.5 * of_alone.needed_bytes < near.needed_bytes < 2 * of_alone.needed_bytes
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 10)
+    with pytest.raises(errors.DiskFullError, match="Nothing was started") as refused:
+        cdf.explain(ordered)
+    with pytest.raises(errors.DiskFullError) as started:
+        cdf.shuffle_rows(docs.sort_values("n"), "out")
+    assert str(refused.value) == str(started.value)
+
+
+def test_rows_that_are_merged_are_not_counted_twice():
+    one, other = (dd.from_pandas(ROWS[:count], npartitions=1) for count in (60, 40))
+    assert spool.about_rows(one.merge(other, on="n").expr) == 60
+    assert spool.about_rows(dd.concat([one, other]).expr) == 100
+
+
 def test_nested_values_and_nulls_are_kept(tmp_path):
     rows = pd.DataFrame({"n": [1, 2, 3], "tags": [["a"], None, ["b", "c"]], "f": [0.5, None, 1.5]})
     cdf.write_parquet(dd.from_pandas(rows, npartitions=2), tmp_path / "out")

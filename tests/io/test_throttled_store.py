@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import threading
+import traceback
 
 import pyarrow.parquet as pq
 import pytest
@@ -239,6 +240,21 @@ def test_what_does_not_pass_is_raised_at_once(monkeypatch, error):
 
     with pytest.raises(type(error)):
         retry_transient("read 'it'", call)
+
+
+def test_an_error_of_a_store_shows_no_frames_of_its_client():
+    def connect() -> None:
+        try:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        except OSError as exc:
+            raise ConnectionError("the store is gone") from exc
+
+    with pytest.raises(RemoteFileError) as caught:
+        retry_transient("read 's3://a/b'", connect, tries=1)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.startswith("ConnectionError: the store is gone\n")
+    assert "in connect" not in shown
+    assert shown.count("Traceback (most recent call last)") == 1
 
 
 def test_the_status_that_a_client_of_a_store_knows_tells():

@@ -110,7 +110,7 @@ def tried(lengths, size, clock, rate, *, most_padded=None, counts=None):
     ("rate", "taken"),
     [
         (lambda padded: {400: 100, 200: 300, 100: 200}[padded], 200),
-        (lambda padded: {400: 100, 200: 99, 100: 109}[padded], 400),  # 9 % more is noise
+        (lambda padded: {400: 100, 200: 99, 100: 109}[padded], 400),  # 9% more is noise
     ],
     ids=["the middle one", "about as fast"],
 )

@@ -55,7 +55,7 @@ def test_the_share_of_the_budget_counts_each_process_once_and_all_of_them():
         (
             alerts.worker_share(),
             [worker(limited_bytes=92, rss_bytes=99, limit_bytes=100)],
-            "worker 0 uses 92% of its memory limit; at 95 % it is killed",
+            "worker 0 uses 92% of its memory limit; at 95% it is killed",
         ),
         (
             alerts.worker_paused(),

@@ -277,12 +277,29 @@ def test_a_full_disk_is_refused_by_the_plan_as_by_the_start(docs, cluster, tmp_p
     run(table, **options)
 
 
+@pytest.mark.parametrize("run", [cdf.find_near_duplicates, cdf.blend])
+def test_the_disk_of_the_clusters_working_files_is_known(docs, cluster, monkeypatch, run):
+    table, options = (
+        (docs, {}) if run is cdf.find_near_duplicates else ({"a": docs, "b": docs}, {"epochs": {"a": 1, "b": 2}})
+    )
+    assert cdf.explain(table, run, **options).stages
+    assert not files(cluster)
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
+    with pytest.raises(
+        DiskFullError, match=f"only 100 B are free in {cluster.workdir}.*Nothing was started"
+    ) as refused:
+        cdf.explain(table, run, **options)
+    with pytest.raises(DiskFullError) as started:
+        run(table, **options)
+    assert str(refused.value) == str(started.value)
+
+
 def test_the_disk_of_a_folder_that_is_not_named_is_not_known(docs, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
     near = docs.pipe(cdf.drop_near_duplicates)
     assert cdf.explain(near, cdf.write_parquet).stages
     assert cdf.explain(docs, cdf.shuffle_rows).stages
-    assert cdf.explain(docs, cdf.find_near_duplicates).stages
+    assert cdf.explain(docs, cdf.find_near_duplicates, memory="4GB").stages
     with pytest.raises(DiskFullError, match="Nothing was started"):
         cdf.explain({str(tmp_path / "out"): near})
 
@@ -545,6 +562,7 @@ def test_a_call_is_planned_without_a_cluster(docs):
     for name in ("write_parquet", "shuffle_rows", "find_near_duplicates"):
         plan = cdf.explain(docs, getattr(cdf, name), memory="1GB")
         assert plan.layout.allowed_bytes == 1_000_000_000
+    assert cdf.explain(docs, memory="1GB", processes=False).layout.in_process > plan.layout.in_process
     folders = cdf.explain(docs, cdf.write_parquet, partition_on="text", memory="1GB")
     assert folders.projected_bytes > cdf.explain(docs, memory="1GB").projected_bytes
     assert "a pass that sorts the rows" in str(cdf.explain(docs, cdf.shuffle_rows, memory="1GB"))

@@ -433,7 +433,7 @@ def sometimes(block: pd.DataFrame) -> pd.Series:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"jaccard_threshold": 0.0}, "jaccard_threshold=0.0 is not above 0"),
+        ({"jaccard_threshold": 0.0}, "jaccard_threshold=0.0 must be above 0 and at most 1"),
         ({"jaccard_threshold": 1.5}, "jaccard_threshold=1.5"),
         ({"bands_per_iteration": 21}, "bands_per_iteration=21 is not from 1 to num_bands=20"),
         ({"scheme": "fine_web"}, "scheme='fine_web' is neither a Scheme nor .* Did you mean 'fineweb'"),

@@ -154,5 +154,7 @@ def test_a_code_means_the_included_language():
     for other in (None, 3):
         with pytest.raises(ParameterError, match=f"fineweb_2: language={other} must be a str"):
             fineweb_2(other)
-    with pytest.raises(ParameterError, match="fineweb_2: words='datatrove' is not one of 'icu', 'whitespace'"):
+    with pytest.raises(ParameterError, match="fineweb_2: words='spaces' is not one of 'icu', 'whitespace'"):
+        fineweb_2("fr", words="spaces")
+    with pytest.raises(ParameterError, match=r"words='datatrove' splits English only. Use words='icu', which"):
         fineweb_2("fr", words="datatrove")

@@ -41,9 +41,9 @@ def test_a_card_is_this_text():
         'license: odc-by\ntags:\n- curator_df\nsize_categories:\n- "n<1K"\n---\n\n# corpus\n\n'
         "<!-- curator_df: train -->\n## train\n\n7 rows in 1 file (2 kB), of 12 rows read. 2 rows could not be read.\n\n"
         "### Funnel\n\n| step | rows in | rows dropped | rows out | share of the first |\n| --- | --- | --- | --- | --- |\n"
-        "| keep_where | 10 | 3 | 7 | 58.3 % |\n\n"
+        "| keep_where | 10 | 3 | 7 | 58.3% |\n\n"
         "### Dropped rows\n\n| step | reason | rows | share |\n| --- | --- | --- | --- |\n"
-        "| keep_where | a\\|b | 2 | 16.67 % |\n| keep_where | short | 1 | 8.33 % |\n\n"
+        "| keep_where | a\\|b | 2 | 16.67% |\n| keep_where | short | 1 | 8.33% |\n\n"
         "### Recipe\n\n```yaml\nread:\n  jsonl:\n    paths: in/\n```\n\n"
         "### Made with\n\ncurator_df 0.1.0\n<!-- end of curator_df: train -->\n"
     )
@@ -52,9 +52,7 @@ def test_a_card_is_this_text():
 def test_runs_that_led_to_it_are_in_the_funnel_by_the_names_of_their_folders():
     earlier = [EarlierRun("/data/private/clean/", 20, 12, 0, [("drop_exact_duplicates", 20, 12)])]
     card = dataset_card("org/corpus", [split(earlier=earlier)], license=None, existing=None)
-    assert (
-        "| clean | drop_exact_duplicates | 20 | 8 | 12 | 60.0 % |\n| out | keep_where | 10 | 3 | 7 | 35.0 % |" in card
-    )
+    assert "| clean | drop_exact_duplicates | 20 | 8 | 12 | 60.0% |\n| out | keep_where | 10 | 3 | 7 | 35.0% |" in card
     assert "private" not in card
 
 

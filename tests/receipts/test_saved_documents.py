@@ -153,9 +153,9 @@ def test_the_summary_has_what_the_receipt_knows(tmp_path):
     for said in (
         "### 2.3 Data crawled and scraped from online sources",
         "- **Size**: less than 1 billion tokens (4,200 tokens in this data set); 9 documents, 2 kB on disk",
-        "documents by folder: lang=en 66.7 %, lang=de 33.3 %",
+        "documents by folder: lang=en 66.7%, lang=de 33.3%",
         "- **Content**: pages of web archives: crawl/*.warc.gz",
-        "| a.org | 3 | 37.50 % |",
+        "| a.org | 3 | 37.50% |",
         "- **Filters that may serve them**: keep_urls (dropped 3 documents)",
         "- **Personal data**: redact_pii (email 3)",
         "- **Dropped by reason**: blocked_domain 3",

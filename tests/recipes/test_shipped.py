@@ -288,7 +288,7 @@ def test_the_values_are_those_of_the_sources():
 
 
 def test_the_copies_of_dolma_3_follow_its_curve():
-    """The recipe has the means of ``C x^2 exp(2 x)`` over classes from 40 % on; the integral is the share that is kept."""
+    """The recipe has the means of ``C x^2 exp(2 x)`` over classes from 40% on; the integral is the share that is kept."""
     ((_, repeated),) = (step for step in parameters_of("dolma_3_mix") if step[0] == "repeat_rows")
     x = (np.arange(120_000) + 0.5) * 0.6 / 120_000
     shape = x**2 * np.exp(2 * x)

@@ -191,6 +191,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
     require_block_by_block(expression, origin)
     hole = _placeholder(source.meta)
     with kept_deferred():
+        # Not fused: each operation of Dask is a step of its own, with its memory, its rows and its name in errors.
         expression = _with_set_up(with_plain_values(expression).substitute(origin, hole)).optimize(fuse=False)
     spine = _spine(expression, _node_named(expression, hole._name))
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
@@ -287,6 +288,7 @@ def _with_set_up(expression: Expr) -> Expr:
 
 def _placeholder(meta: Any) -> Expr:
     operand = EmptyTable(meta) if isinstance(meta, pd.DataFrame) else meta
+    # Otherwise Dask announces text for lists and dicts, which blocks keep.
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_map(_no_block, [0], meta=operand, label="block").expr
 

@@ -317,8 +317,8 @@ def _long_row(table: pa.Table, files: Sequence[str], largest_row_bytes: int) -> 
     address = table.column(0)[0].as_py()
     path, offset = files[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
     error = OversizeRowError(
-        f"the row at offset {offset:,} of {path} has {show_size(table.nbytes)} after the first steps, but a task may have rows "
-        f"of {show_size(largest_row_bytes)}"
+        f"the row at offset {offset:,} of {path} has {show_size(table.nbytes)} after the first steps, but only "
+        f"{show_size(largest_row_bytes)} fit into the memory of a task. Use a larger memory=, or drop the row in an earlier step"
     )
     error.path, error.offset, error.row_bytes = path, offset, table.nbytes
     return error

@@ -55,12 +55,16 @@ def _stopping() -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def explaining(layout: Layout, workdir: str) -> Iterator[None]:
+def explaining(layout: Layout, workdir: str, running: Session | None = None) -> Iterator[None]:
     """Let calls in this block stop when they run something, for a cluster of this layout that need not exist.
+
+    The folder for working files is that of the cluster that is ``running``, if it has one, or else ``workdir``.
 
     What curator_df runs stops with `PlanKnown`, and what Dask computes with `DaskComputes`.
     """
     session = Session(types.SimpleNamespace(status="planned"), layout, limits_data=False, workdir=workdir)
+    if running is not None and running.workdir is not None:
+        session.workdir, session.working_folder = running.workdir, running.working_folder
     token = _IS_EXPLAINING.set(True)
     try:
         with planned_with(session), dask.config.set(scheduler=_stopping()):

@@ -16,7 +16,7 @@ from typing import Any
 
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.runner.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
-from curator_df.core.runner.progress import in_notebook
+from curator_df.core.runner.progress import CellLine, in_notebook
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.counts_by_step import counts_by_step
 from curator_df.core.tasks.task import Job
@@ -215,13 +215,12 @@ class TextPanel:
     """Text in the output of a cell, which is updated during the run."""
 
     def __init__(self) -> None:
-        from IPython.display import display
-
-        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+        self._line = CellLine()
+        self._line.show("")
 
     def __call__(self, view: RunView) -> None:
         """Show the current progress."""
-        self._handle.update({"text/plain": str(view)}, raw=True)
+        self._line.show(str(view))
 
     def end(self, view: RunView) -> None:
         """Keep the last text, which is all that a saved notebook needs."""

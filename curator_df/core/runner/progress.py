@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress bar in a terminal, a line every 30 s elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`.
 
-Work that has no bar of its own, such as an operation of Dask, writes a line every 30 s wherever it runs: `progress_lines`.
+Work that has no bar of its own, such as an operation of Dask, writes a line every 30 s wherever it runs: `progress_lines`. In a
+notebook, it is one line in the output of the cell, which is updated.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def passes_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def progress_lines(title: str, figures: Callable[[], str] | None = None) -> Iterator[None]:
-    """Write a line on standard error every 30 s while the block runs, also in a terminal and in a notebook.
+    """Write a line on standard error every 30 s while the block runs, also in a terminal; update one in a notebook.
 
     ``figures`` returns how far the work is, in words; it is called for each line, in a thread of its own. While the block shows
     the progress of a part of it, with these lines or with a bar, only that part is shown.
@@ -166,20 +167,23 @@ class _Lines:
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, name="curator_df-progress", daemon=True)
         self._ends = ExitStack()
+        self._cell = CellLine() if in_notebook() else None
 
     def __enter__(self) -> Self:
         self._ends.enter_context(_instead(self))
-        if sys.stderr is not None:  # closed, as by 2>&-
+        if self._cell is not None or sys.stderr is not None:  # None: closed, as by 2>&-
             # Work does not fail for its progress: a process without memory or threads has no lines.
             with contextlib.suppress(RuntimeError, MemoryError):
                 self._writer.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._over.set()
         with self._ends:  # closed also if Ctrl-C ends the wait
             if self._writer.is_alive():
                 self._writer.join(timeout=JOIN_SECONDS)
+            if self._cell is not None and self._cell.is_shown and kind is None:
+                self._cell.show(f"{self.title}: finished after {show_duration(self._elapsed())}")
 
     def show(self, done: int, total: int, text: str = "", title: str | None = None) -> None:
         """Remember how far the work is, for the next line; the time is that since the work got this title."""
@@ -192,6 +196,10 @@ class _Lines:
             line = "" if self.is_waiting else self.line()
             if self._over.is_set():
                 return
+            if self._cell is not None:
+                if line:
+                    self._cell.show(line.rstrip())
+                continue
             # A run does not end because nobody reads its progress: a pipe or file that was closed.
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(line)
@@ -206,6 +214,27 @@ class _Lines:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
+
+
+class CellLine:
+    """Text in the output of a notebook's cell, which each new text replaces."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there was a text."""
+        return self._handle is not None
+
+    def show(self, text: str) -> None:
+        """Show a text in place of the last one."""
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": text}, raw=True)
 
 
 def _show_nothing(done: int, text: str, total: int | None = None) -> None:

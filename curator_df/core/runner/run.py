@@ -47,6 +47,7 @@ from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.rejects import RejectsFolder
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
+from curator_df.core.recorded_calls import current_call
 from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
@@ -178,7 +179,7 @@ def run_branches(
     ParameterError
         If two of the folders are the same or one is inside another, or if one of them contains the input.
     """
-    choose("write", "reuse", reuse, Reuse)
+    choose(_called(), "reuse", reuse, Reuse)
     branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     branches += checked_side_branches(branches, workdir)
     session = current_session()
@@ -240,6 +241,12 @@ def run_branches(
         return [receipt for receipt in receipts[: len(outputs)] if receipt is not None]
 
 
+def _called() -> str:
+    """Return the name of the public function that was called, for errors about its arguments."""
+    call = current_call()
+    return "run" if call is None else call.name
+
+
 def with_disk(plan: Plan, joined: Fork, layout: Layout, reuse: Reuse = "never") -> Plan:
     """Return a plan with the disk space for working files."""
     ranges = joined.source.cut(range_bytes(joined.source))
@@ -271,9 +278,10 @@ def checked_branches(
 
     The arguments and errors are those of `run_branches`. Nothing is written.
     """
-    choose("write", "on_existing", on_existing, OnExisting)
-    choose("write", "on_error", on_error, OnError)
-    choose("write", "on_oom", on_oom, OnOom)
+    operator = _called()
+    choose(operator, "on_existing", on_existing, OnExisting)
+    choose(operator, "on_error", on_error, OnError)
+    choose(operator, "on_oom", on_oom, OnOom)
     require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
     current_session().require_ready()
     for df, _, _ in outputs:

@@ -62,6 +62,7 @@ def parse(data: Bytes, longest: int, names: Sequence[str], wanted: Sequence[str]
     places = [f"f{place}" for place in range(len(names))]
     place_of = dict(zip(reversed(names), reversed(places), strict=True))  # the first of several
     chosen = [place_of[name] for name in wanted]
+    # pyarrow refuses a record that is longer than its block. With threads, it would parse several blocks ahead.
     reader = pyarrow.csv.open_csv(
         pa.BufferReader(pa.py_buffer(data)),
         read_options=pyarrow.csv.ReadOptions(

@@ -171,12 +171,14 @@ def _parse_rows(
 ) -> pa.Table:
     if not rows:
         return schema.empty_table()
+    # The view lives until pyarrow lets go of the bytes, which `del` at the end does not tell.
     view, freed = data[:], threading.Event()
     watch = weakref.ref(view, lambda _: freed.set())
     file, parse_bytes = pa.BufferReader(pa.py_buffer(view)), PARSE_BYTES
     if as_text:
         file, parse_bytes = pa.PythonFile(ScalarsAsText(view, as_text), mode="r"), COPIED_BYTES
         longest = int(longest * GROWTH)
+    # pyarrow refuses a row that is longer than its block. With threads, it would parse several blocks ahead.
     reader = pyarrow.json.open_json(
         file,
         read_options=pyarrow.json.ReadOptions(

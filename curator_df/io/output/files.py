@@ -237,6 +237,7 @@ class RangeFiles:
         # Use positions as names, because pyarrow interprets a name with dots as a path.
         places = [str(place) for place in range(len(columns))]
         numbered = table.select(columns).rename_columns(places).append_column(_ROW, pa.array(np.arange(len(table))))
+        # With threads, Arrow does not keep the order of groups, and a repeated run must write the same files.
         groups = numbered.group_by(places, use_threads=False).aggregate([(_ROW, "list")])
         keys = [python_values(groups[place]) for place in places]
         rest = table.select(self._file_schema.names)

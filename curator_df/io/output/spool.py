@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import dask
@@ -40,17 +40,19 @@ from curator_df.core.planning.lowering import (
     origin_of,
     remove_spooler,
 )
+from curator_df.core.planning.row_estimate import estimate_rows
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.set_up import SetUp
 from curator_df.core.ranges.source import ADDRESS, Ranges
+from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.files.working_files import SPOOL_FOLDER, part_name
 from curator_df.io.frames import LARGEST_OFFSET
 from curator_df.io.output.writable import require_types
-from curator_df.io.parquet.reader import read_parquet
+from curator_df.io.parquet.reader import ParquetSource, read_parquet
 from curator_df.io.partitions import from_source
 from curator_df.memory.sizes import show_size, show_sizes
 
@@ -174,7 +176,7 @@ class Spool:
             )
         self._session.require_ready()
         folder = self.folder.below(f"{name}-{uuid.uuid4().hex[:8]}")
-        _require_disk(expression, folder)
+        require_space(expression, self.folder)
         parts = new_collection(_with_objects(expression)).to_delayed()
         tasks = [dask.delayed(_write_part)(part, number, folder) for number, part in enumerate(parts)]
         try:
@@ -224,12 +226,53 @@ def _read_back(folder: Folder, rows: Sequence[int]) -> Any:
     return from_source(reader.source, kept, block_bytes=reader.block_bytes, explicit=False)
 
 
+@dataclass(frozen=True)
+class ExpectedFiles(ParquetSource):
+    """Working files that Dask has not written yet, for plans: without rows, but with an estimate of their size."""
+
+    expected_bytes: int = 0
+    """Bytes of the rows in memory."""
+    expected_rows: int = 0
+    """Number of the rows."""
+
+    @property
+    def input_bytes(self) -> int:
+        """Estimated size of the files on disk."""
+        return int(self.expected_bytes * DISK_SHARE)
+
+    @property
+    def text_bytes(self) -> int:
+        """Estimated size of the rows in memory."""
+        return self.expected_bytes
+
+    def about_rows(self) -> int | None:
+        """Return the estimated number of rows."""
+        return self.expected_rows
+
+    def cut(self, piece_bytes: int) -> Ranges:
+        """Cut the expected rows into input splits of about ``piece_bytes``."""
+        splits = min(-(-self.expected_bytes // piece_bytes), self.expected_rows)
+        ends = np.linspace(0, self.expected_rows, splits + 1).astype(np.int64)
+        file = np.zeros(splits, np.int64)
+        return Ranges(np.stack([file, ends[:-1], file, ends[1:]], axis=1))
+
+    def blocks(self, *_: Any, **__: Any) -> Iterator[pd.DataFrame]:
+        """Yield no block."""
+        yield from ()
+
+
 def stand_in(expression: Any, folder: Folder) -> Any:
-    """Return a table without rows, read from a file, with the columns that an expression would have when it was written."""
+    """Return a table for plans, with the columns that an expression has when it is written, and its size where that is known."""
     meta = expression._meta
     texts = {name: "string" for name, kind in meta.dtypes.items() if pd.api.types.is_object_dtype(kind)}
     _write_part(meta.astype(texts), 0, folder)
-    return read_parquet(folder.url)
+    table, rows_bytes, rows = read_parquet(folder.url), about_bytes(expression), about_rows(expression)
+    if not rows_bytes or not rows:
+        return table
+    reader = origin_of(table)
+    given = {each.name: getattr(reader.source, each.name) for each in fields(ParquetSource)}
+    source = ExpectedFiles(**given, expected_bytes=rows_bytes, expected_rows=rows)
+    return from_source(source, source.cut(range_bytes(source)), block_bytes=reader.block_bytes, explicit=False)
 
 
 def stored_names(df: Any) -> list[str]:
@@ -300,6 +343,23 @@ def about_bytes(expression: Any) -> int | None:
     return total
 
 
+def about_rows(expression: Any) -> int | None:
+    """Return about the number of rows that an expression reads; None where Dask's reader does not tell.
+
+    A merge is taken to have the rows of its larger table.
+    """
+    counts = []
+    for leaf in {node._name: node for node in expression.walk() if not node.dependencies()}.values():
+        if isinstance(leaf, FromPandas):
+            counts.append(len(leaf.operand("frame")._data))
+        elif isinstance(leaf, FromMap) and isinstance(leaf.operand("func"), ReadPartition):
+            source = leaf.operand("func").source
+            counts.append(estimate_rows(source, source.cut(range_bytes(source))))
+        else:
+            return None
+    return max(counts) if any("Merge" in type(node).__name__ for node in expression.walk()) else sum(counts)
+
+
 def has_rows(df: Any) -> bool:
     """Return whether a table may have rows: one that is made of tables in memory without rows has none."""
     leaves = [node for node in df.expr.walk() if not node.dependencies()]
@@ -312,7 +372,7 @@ def about_disk_bytes(expression: Any) -> int | None:
     return None if rows_bytes is None else int(rows_bytes * DISK_SHARE)
 
 
-def _require_disk(expression: Any, folder: Folder) -> None:
+def require_space(expression: Any, folder: Folder) -> None:
     """Raise `DiskFullError` if there is no room for a table that comes out about as large as it goes in."""
     needed, free = about_disk_bytes(expression), folder.free_bytes()
     if needed is None or free is None or free >= needed:

@@ -95,6 +95,7 @@ def _opened(
     file: Any, path: str, metadata: pq.FileMetaData | None, buffer_bytes: int, dictionaries: Sequence[str] = ()
 ) -> pq.ParquetFile:
     try:
+        # Pre-buffering would read the column chunks of whole row groups before the first batch.
         return pq.ParquetFile(
             file,
             metadata=metadata,
@@ -215,7 +216,7 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
     if rows > 1 << OFFSET_BITS:
         raise OSError(
             f"the footer of this Parquet file gives {show_count(rows, 'row')}, but curator_df reads at most "
-            f"{1 << OFFSET_BITS:,} rows of a file"
+            f"{1 << OFFSET_BITS:,} rows of a file. Write the rows to several files"
         )
 
 

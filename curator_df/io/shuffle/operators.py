@@ -474,7 +474,7 @@ def _require_alike(operator: str, schemas: Sequence[pa.Schema], chains: list[_Ch
         if not schema.equals(schemas[0]):
             raise SchemaError(
                 f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}. Give all "
-                "tables the same columns and types"
+                "tables the same columns and types first: df.rename(columns={...}), df.assign(...), df.astype({...}), df[[...]]"
             )
 
 

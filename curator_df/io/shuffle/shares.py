@@ -90,10 +90,10 @@ class Shares:
         Examples
         --------
         >>> Shares({"web": 7, "code": 3}, None, "tokens", "token_count").requested()
-        "of the tokens: 'web' 70.0 %, 'code' 30.0 %"
+        "of the tokens: 'web' 70.0%, 'code' 30.0%"
         """
         whole = sum(self.weights.values())
-        said = ", ".join(f"{name!r} {100 * weight / whole:.1f} %" for name, weight in self.weights.items())
+        said = ", ".join(f"{name!r} {100 * weight / whole:.1f}%" for name, weight in self.weights.items())
         return f"of the {self.unit}: {said}"
 
     def taken(self, counted: Mapping[Any, int]) -> str:
@@ -102,11 +102,11 @@ class Shares:
         Examples
         --------
         >>> Shares({"web": 7, "code": 3}, None).taken({"web": 1_404, "code": 596})
-        "of the rows: 'web' 70.2 % (1,404; requested 70.0 %), 'code' 29.8 % (596; requested 30.0 %)"
+        "of the rows: 'web' 70.2% (1,404; requested 70.0%), 'code' 29.8% (596; requested 30.0%)"
         """
         whole, total = sum(self.weights.values()), max(sum(counted.values()), 1)
         said = [
-            f"{name!r} {100 * counted[name] / total:.1f} % ({counted[name]:,}; requested {100 * weight / whole:.1f} %)"
+            f"{name!r} {100 * counted[name] / total:.1f}% ({counted[name]:,}; requested {100 * weight / whole:.1f}%)"
             for name, weight in self.weights.items()
         ]
         return f"of the {self.unit}: {', '.join(said)}"

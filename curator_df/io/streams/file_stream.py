@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError, without_frames
 from curator_df.files.hub import PROTOCOL, hub_errors, is_pinned
 from curator_df.files.retry import retry_transient, without_queries
 from curator_df.files.working_files import gone_file
@@ -358,7 +358,7 @@ class _Remote:
                     f"permission to read {self._path!r} was refused: {without_queries(str(exc))}. "
                     "Check the credentials of the workers, then repeat the run with "
                     "on_existing='resume'"
-                ) from exc
+                ) from without_frames(exc)
             except OSError as exc:
                 if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a busy store
                     raise

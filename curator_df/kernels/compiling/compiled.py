@@ -128,7 +128,7 @@ def kernel(signature: Any, *, allocates: bool = True) -> Callable[[Callable[...,
     """Make a function a kernel: compiled for this signature, without the GIL, when it is first called.
 
     A kernel that creates no array is faster with ``allocates=False``: numba then counts no references to arrays. It counts them
-    with atomic instructions around each call of a helper and for each array of a tuple: measured, up to 90 % of a kernel's time.
+    with atomic instructions around each call of a helper and for each array of a tuple: measured, up to 90% of a kernel's time.
     """
     return _decorator(
         lambda dispatchers, function: dispatchers.KernelDispatcher(function, made_type(signature), allocates)
@@ -154,7 +154,7 @@ def borrowing(function: Callable[..., Any]) -> Any:
     """Make a function one that kernels call, and that creates no array, nor does any function that it calls.
 
     Numba counts no references to arrays in these functions, as with ``allocates=False`` in the kernel; the kernel itself may
-    create the arrays that it passes to them. Measured: NeMo's repeated n-grams take 10 % less time.
+    create the arrays that it passes to them. Measured: NeMo's repeated n-grams take 10% less time.
     """
     options = {"_nrt": False}
     return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)
@@ -164,7 +164,7 @@ def copied(function: Callable[..., Any]) -> Any:
     """Make a function one that numba copies into each caller, before types are inferred.
 
     This takes longer than `inlined`. It is for loops that call with arrays, to which numba counts a reference around each call:
-    measured, n-grams take 5 % less time.
+    measured, n-grams take 5% less time.
     """
     options = {"inline": "always"}
     return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)

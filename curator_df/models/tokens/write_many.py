@@ -75,8 +75,10 @@ def write_many(
     Parameters
     ----------
     tables : mapping of str or path to dask.dataframe.DataFrame
-        Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
-        by one `read_jsonl` or `read_parquet` call.
+        Folders (or fsspec URLs), and the chain whose rows go there, such as ``{"train/": train, "test/": test}``. All chains
+        must begin with the same table: that of one reader, `concat` or `blend`. The parts that `split_rows` returns do.
+        Their columns and types may differ. Tables of different inputs are written by `write_parquet` one after the other,
+        or put together first, by `concat` or `blend`.
     format : {"parquet", "jsonl", "megatron", "numpy", "arrow", "mds"} or mapping of str or path to one of these
         Format of the files; with a mapping, the format of each folder, Parquet for others. The last four are formats of
         tokens; see `write_tokens`.

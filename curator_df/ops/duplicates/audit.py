@@ -39,7 +39,7 @@ OPERATOR = "audit_duplicates"
 PAIRS_AT_ONCE = 50
 """Number of pairs whose whole rows are in memory together."""
 Z_SCORE = 1.96
-"""Quantile of the normal distribution for an interval of 95 %."""
+"""Quantile of the normal distribution for an interval of 95%."""
 ALL = "all"
 """Name of the line of a precision for all sources."""
 NO_SOURCE = "(none)"
@@ -128,7 +128,7 @@ class DuplicateAudit:
         pandas.DataFrame
             Index ``source``: ``"all"``, and with ``by=`` each of its values (``"(none)"`` for null; a value that is ``"all"`` or
             ``"(none)"`` itself is followed by ``(source)``). Columns: ``pairs`` (with a verdict), ``duplicates``, ``precision``,
-            and ``low`` and ``high``, the ends of its Wilson interval of 95 %.
+            and ``low`` and ``high``, the ends of its Wilson interval of 95%.
 
         Raises
         ------
@@ -289,7 +289,7 @@ def audit_duplicates(
 
 
 def wilson_interval(hits: int, trials: int) -> tuple[float, float, float]:
-    """Return a share and the ends of its Wilson interval of 95 %; NaN without trials.
+    """Return a share and the ends of its Wilson interval of 95%; NaN without trials.
 
     References
     ----------

@@ -330,7 +330,7 @@ class NearDuplicateReport:
     in a band stands for 1 / chance pairs of its similarity; one that was found in a crowd, where rows are compared by their own
     shingles, stands for itself. Pairs that are joined through other rows are not counted."""
     recall_interval: tuple[float, float] | None
-    """Interval that contains ``recall`` with a probability of about 95 %, if pairs are found independently of each other."""
+    """Interval that contains ``recall`` with a probability of about 95%, if pairs are found independently of each other."""
     sizes: pd.DataFrame
     """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
     similarities: pd.DataFrame

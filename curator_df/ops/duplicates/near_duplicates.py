@@ -411,8 +411,8 @@ def _require_numbers(
         require_integer(operator, "bands_per_iteration", bands_per_iteration)
     if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
         raise ParameterError(
-            f"{operator}: jaccard_threshold={jaccard_threshold!r} is not above 0 and at most 1. Use such a number, or None "
-            "to skip the comparison"
+            f"{operator}: jaccard_threshold={jaccard_threshold!r} must be above 0 and at most 1, such as 0.8, or None to "
+            "skip the comparison"
         )
     if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
         raise ParameterError(

@@ -215,11 +215,11 @@ def sample_rows(
     block. Computes: no.
 
     The sample does not depend on blocks, workers or earlier drops: a row is kept if a hash of its identity and the seed
-    is below ``fraction``. Samples of 1 %, 5 % and 25 % with the same seed are therefore nested, so you can try a recipe
+    is below ``fraction``. Samples of 1%, 5% and 25% with the same seed are therefore nested, so you can try a recipe
     on increasing samples that share documents.
 
     Two samples are not a training and a test set: with the same seed, ``fraction=0.9`` contains every row of
-    ``fraction=0.1``; with different seeds, 90 % of the rows of the smaller one are in the larger one too. Use `split_rows`
+    ``fraction=0.1``; with different seeds, 90% of the rows of the smaller one are in the larger one too. Use `split_rows`
     for disjoint parts.
 
     Examples

@@ -65,9 +65,12 @@ def test_a_run_without_symptoms_gets_no_advice():
             "The memory of workers grew after each task, 1 time. No step was found to leave memory behind, so it may be a cache",
         ),
         ({"retries": {"exclusive": 9}}, "9 of 40 input splits ran exclusively"),
-        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95 % of the rows were dropped"),
+        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95% of the rows were dropped"),
         ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),
-        ({"steps": steps(profile=30.0)}, "keep_profile took 81% of the time (30 s)"),
+        (
+            {"steps": steps(profile=30.0)},
+            "keep_profile took 81% of the time (30 s). Put filters that cost less before it",
+        ),
         ({"steps": steps(read=20.0, write=12.0)}, "Reading and writing took 76% of the time"),
         ({"seconds": 60.0}, "Threads were busy 28% of the time. Tasks waited for one that ran exclusively"),
         (
@@ -110,6 +113,7 @@ def test_each_symptom_is_told(changes, said):
         {"rows_quarantined": 9},
         {"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0, hash_ranges=1)]},
         {"measured_bytes": 0},  # nobody measured
+        {"steps": [StepReceipt("read", 1_000, 1_000, 1.0), StepReceipt("read_warc", 1_000, 20, 1.0)]},  # no other pages
         {"gpu_use": {"GPU 0": 0.6}},
         {"gpu_use": {"GPU 0": 0.1}, "seconds": 5.0},
         {"steps": model_steps(batches_halved=9)},
@@ -125,7 +129,11 @@ COMPARED = dataclasses.replace(EXCHANGE, step="drop_near_duplicates", seconds=90
 
 def test_comparisons_before_the_last_pass_count_as_time():
     said = advice(receipt(steps=steps(read=20.0, write=12.0), exchanges=[COMPARED], seconds=120.0))
-    assert said == ["drop_near_duplicates took 81% of the time (90 s) to compare rows, before the last pass"]
+    first = "drop_near_duplicates took 81% of the time (90 s) to compare rows. Put filters before it, so that it compares fewer"
+    assert said == [f"{first} rows"]
+    spilled = dataclasses.replace(COMPARED, spilled_bytes=3_000_000_000)
+    said = advice(receipt(steps=steps(read=20.0, write=12.0), exchanges=[spilled], seconds=120.0))
+    assert said == [f"{first} rows. 3.00 GB did not fit into memory: use a larger memory="]
 
 
 def test_an_output_of_several_is_not_judged_by_its_part_of_the_run():

@@ -150,6 +150,27 @@ def test_work_without_a_bar_has_lines_in_a_terminal_too(log):
         assert line_of(stream, "computing with Dask") == "computing with Dask: 7 tasks left, after 62.0 s"
 
 
+def test_a_notebook_has_one_line_that_is_updated_and_no_standard_error(log, monkeypatch):
+    shown, has_line, stream = [], threading.Event(), log(Log())
+
+    class Handle:
+        def update(self, what, **_):
+            shown.append(what["text/plain"])
+            has_line.set()
+
+    display = types.SimpleNamespace(display=lambda what, **_: shown.append(what["text/plain"]) or Handle())
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    with progress_lines("computing with Dask", lambda: "7 tasks left"):
+        assert has_line.wait(10)
+    assert set(shown[:-1]) == {"computing with Dask: 7 tasks left, after 62.0 s"}
+    assert shown[-1] == "computing with Dask: finished after 62.0 s"
+    with progress_lines("short"):
+        pass
+    assert not any(line.startswith("short") for line in shown)
+    assert stream.getvalue() == ""
+
+
 def test_only_the_innermost_work_has_lines(log):
     stream = log(Log())
     with progress_lines("preparing the run"):

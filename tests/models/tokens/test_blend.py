@@ -87,7 +87,7 @@ def test_a_tokenizer_gives_the_rows_of_a_column_and_counts_each_text_once(
     assert tokens is None or sums.sum() == pytest.approx(tokens, rel=0.1)
     said = cdf.read_receipt(tmp_path / "out").settings["shares"]
     assert said == cdf.read_receipt(tmp_path / "column").settings["shares"]
-    assert f"'code' {100 * sums['code'] / sums.sum():.1f} % ({sums['code']:,}; requested 75.0 %)" in said
+    assert f"'code' {100 * sums['code'] / sums.sum():.1f}% ({sums['code']:,}; requested 75.0%)" in said
     assert not list((tmp_path / "out").rglob("*.arrow"))
 
 

@@ -62,7 +62,7 @@ class ShortText(NamedTuple):
 @helper
 def new_short_text() -> ShortText:
     """Return working arrays for the longest short text: 2.4 MB."""
-    # Separate arrays, not parts of one as in `short_text_within`: 5 % less time for n = 2 to 4, 3 % for n = 5 to 10 (English
+    # Separate arrays, not parts of one as in `short_text_within`: 5% less time for n = 2 to 4, 3% for n = 5 to 10 (English
     # prose).
     return ShortText(
         np.empty(_WORDS, dtype=np.uint64),
@@ -315,7 +315,7 @@ def choose_repeated(text: ShortText, words: int) -> int:
         text.prefixes[word] = mixed ^ (mixed >> _32)
     chosen = _choose_seen_twice(text, chosen, _32, _16)
     chosen = _choose_seen_twice(text, chosen, _0, _16)
-    # 13 % of the words of prose remain, and 6 % after 24 and 8 bytes (English pages and news).
+    # 13% of the words of prose remain, and 6% after 24 and 8 bytes (English pages and news).
     for number in range(_U(chosen)):
         word = _U(text.chosen[number])
         text.prefixes[word] = (text.prefixes[word] ^ word_at(text.joined, text.ends[word] + _16)) * _MIX
