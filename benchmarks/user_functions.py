@@ -46,6 +46,7 @@ def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
         *processes(size_bytes),
         *orphans(size_bytes),
         *many_processes(size_bytes),
+        *lasting_processes(size_bytes),
         *shared(size_bytes),
         *files(size_bytes),
         *private(size_bytes),
@@ -152,6 +153,50 @@ def many_processes(size_bytes: int) -> list[Callable[[Any], Any]]:
         return block
 
     return [frees_a_program, starts_many_programs, starts_an_executor]
+
+
+def lasting_processes(size_bytes: int) -> list[Callable[[Any], Any]]:
+    """Return functions whose processes go on after the function has returned, or free the worker of its limit."""
+    grows = "import time\nheld = []\nfor _ in range({}): held.append(bytearray(b'1') * 10**7); time.sleep(0.02)"
+
+    def grows_in_a_session(block: Any) -> Any:
+        code = grows.format(size_bytes // 10**7)
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=subprocess.DEVNULL)
+        return block
+
+    def fills_a_manager(block: Any) -> Any:
+        left = sys.__dict__.setdefault("_left_managers", [])
+        if not left:
+            manager = multiprocessing.get_context("fork").Manager()
+            left[:] = [manager, manager.list()]
+        left[1].append(b"1" * (size_bytes // 6))
+        return block
+
+    def leaves_a_memfd_to_a_daemon(block: Any) -> Any:
+        file = os.memfd_create("benchmark")
+        os.ftruncate(file, size_bytes)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            _touch(mmap.mmap(file, size_bytes))
+            time.sleep(3)
+            os._exit(0)
+        os.close(file)
+        return block
+
+    def is_freed_by_its_child(block: Any) -> Any:
+        worker = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            resource.prlimit(worker, resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            os._exit(0)
+        os.waitpid(pid, 0)
+        held = bytearray(b"1") * (2 * size_bytes)
+        time.sleep(0.5)
+        return block if held else None
+
+    return [grows_in_a_session, fills_a_manager, leaves_a_memfd_to_a_daemon, is_freed_by_its_child]
 
 
 def shared(size_bytes: int) -> list[Callable[[Any], Any]]:
@@ -278,7 +323,15 @@ def private(size_bytes: int) -> list[Callable[[Any], Any]]:
         libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size_bytes))
         return block
 
-    return [lifts_its_limit, leaves_a_thread, lifts_its_limit_in_c, fills_threads, maps_a_stack]
+    def maps_huge_pages(block: Any) -> Any:
+        with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            _touch(memory)
+            time.sleep(0.5)
+        return block
+
+    named = [lifts_its_limit, leaves_a_thread, lifts_its_limit_in_c]
+    return [*named, fills_threads, maps_a_stack, maps_huge_pages]
 
 
 def libraries(size_bytes: int) -> list[Callable[[Any], Any]]:

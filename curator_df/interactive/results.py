@@ -33,17 +33,27 @@ from dask.utils import key_split
 from distributed import CancelledError, Future, KilledWorker, as_completed
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
+from distributed.shuffle._exceptions import P2POutOfDiskError
 from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.cleaning_up import clean_up
+from curator_df.core.column_choice import with_split_groups
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.progress import progress_lines
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.user_frames import KEY, with_user_frames
-from curator_df.errors import BudgetError, CuratorError, SchedulerLostError, WorkerLostError
+from curator_df.errors import (
+    BudgetError,
+    CuratorError,
+    DiskFullError,
+    ExpressionError,
+    SchedulerLostError,
+    WorkerLostError,
+    type_and_text,
+)
 from curator_df.interactive.second_try import RANGE_KEY
 from curator_df.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.memory.counted_memory import counted_bytes
@@ -99,6 +109,13 @@ def _change_methods(session: Session, reaches: bool) -> None:
     dask_get = type(client).get
     lost: collections.Counter[Any] = collections.Counter()
 
+    def attempt(options: dict[str, Any], dsk: Any, keys: Any) -> Any:
+        with _workers_brought_back(session, _keys_waited_for(dsk, keys)):
+            expect_loss(session.client)
+            session.weigh_client()
+            prepare_kernels(session, parts_of(dsk))
+            return _computed(session, dask_get, dsk, keys, options)
+
     def get(self: Any, dsk: Any, keys: Any, **options: Any) -> Any:
         if not _is_plain(self, options):
             return dask_get(self, dsk, keys, **options)
@@ -107,14 +124,11 @@ def _change_methods(session: Session, reaches: bool) -> None:
             require_open(session.client, AGAIN)
             lost.clear()
             shown = progress_lines("computing with Dask", partial(_tasks_in_words, session.client))
-            with shown, _workers_brought_back(session, _keys_waited_for(dsk, keys)):
-                expect_loss(session.client)
-                session.weigh_client()
-                prepare_kernels(session, parts_of(dsk))
-                return _computed(session, dask_get, dsk, keys, options)
+            with shown:
+                return _in_two_tries(partial(attempt, options), dsk, keys)
         except Exception as exc:  # noqa: BLE001 - each is raised again below
             # The original refers to frames, and these to the futures, whose results would stay on the workers.
-            error = None if isinstance(exc, CuratorError) else _lost(session, exc) or _lack_of_memory(session, exc)
+            error = None if isinstance(exc, CuratorError) else _lost(session, exc) or _named(session, exc)
             failure = _told_where(exc.with_traceback(None), dsk) if error is None else error
         release_free_memory()
         raise failure from failure.__cause__
@@ -124,6 +138,21 @@ def _change_methods(session: Session, reaches: bool) -> None:
     client._gather_remote = types.MethodType(_bounded(type(client)._gather_remote, reaches, lost), client)
     for name in STARTED_ELSEWHERE:
         setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
+
+
+def _in_two_tries(attempt: Callable[[Any, Any], Any], dsk: Any, keys: Any) -> Any:
+    """Return what a computation gives; one with groups that runs out of memory on a worker is tried with more, smaller tasks."""
+    try:
+        return attempt(dsk, keys)
+    except Exception as exc:
+        # Other errors of this class are of results that do not fit into this process.
+        is_of_task = isinstance(exc, BudgetError) and KEY in vars(exc)
+        again = with_split_groups(dsk) if isinstance(dsk, Expr) and (is_of_task or _lacks_memory(exc)) else None
+        if again is None:
+            raise
+    # Only here are the frames of the failure, and the results that they refer to, released.
+    release_free_memory()
+    return attempt(again, list(flatten(again.__dask_keys__())))
 
 
 def reaches_workers(client: Any) -> bool:
@@ -414,17 +443,42 @@ def _operation(key: Any) -> str:
     return "aggregate" if name == "call_with_list_arg" else name
 
 
-def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:
-    """Return the error for a computation that failed because of a lack of memory; None for any other failure."""
-    said = str(exc).strip().split("\n", maxsplit=1)[0]
+def _named(session: Session, exc: Exception) -> CuratorError | None:
+    """Return the error for a computation that failed for lack of memory or disk, or in a shuffle; None for any other failure."""
+    if isinstance(exc, P2POutOfDiskError):
+        return DiskFullError(
+            "No space is left in the spill directory for the temporary files of a shuffle of Dask (a sort, merge or groupby of "
+            "many keys). Free some space, or start the cluster with spill_directory= on a larger disk."
+        )
+    if _lacks_memory(exc):
+        return _lack_of_memory(session, exc)
+    if not _is_of_shuffle(exc):
+        return None
+    cause = exc.__cause__ or exc.__context__
+    return ExpressionError(
+        f"A shuffle of Dask (a sort, merge or groupby of many keys) failed: {type_and_text(cause or exc)}. Dask passes rows "
+        "between workers as Arrow tables, in which all values of a column have one type and are not nested. If a column is the "
+        "cause, convert it first (astype), or leave it out."
+    )
+
+
+def _is_of_shuffle(exc: BaseException) -> bool:
+    return isinstance(exc, RuntimeError) and str(exc).startswith("P2P ") and "failed during" in str(exc)
+
+
+def _lacks_memory(exc: BaseException) -> bool:
+    """Return whether an error that is not of curator_df says that a computation ran out of memory."""
+    return isinstance(exc, KilledWorker) or is_out_of_memory(exc) or str(exc).startswith("Could not serialize object")
+
+
+def _lack_of_memory(session: Session, exc: Exception) -> BudgetError:
     if isinstance(exc, KilledWorker):
         what = f"The Dask operation {_operation(exc.task)!r} used more memory than its worker has, and the worker was killed"
-    elif said.startswith("P2P ") and "failed during" in said:
+    elif _is_of_shuffle(exc):
         what = "A shuffle of Dask (a sort, merge or groupby of many keys) ran out of memory"
-    elif is_out_of_memory(exc) or said.startswith("Could not serialize object"):
-        what = "The computation ran out of memory"
     else:
-        return None
+        what = "The computation ran out of memory"
+    said = str(exc).strip().split("\n", maxsplit=1)[0]
     cause = f"{type(exc).__name__}{': ' * bool(said)}{said[:200]}"
     return BudgetError(
         f"{what}. A worker may use {show_size(session.layout.work_bytes)} of memory={session.layout.memory_argument}.\n"

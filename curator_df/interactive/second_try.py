@@ -256,13 +256,13 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         message = {name: getattr(event, name) for name in ERROR_FIELDS}
         if lacks_memory:
             names = ", ".join(sorted({str(key_split(key)) for key in keys}))
-            said = error_message(
-                BudgetError(
-                    f"A worker could not fetch the results of the Dask operation {names!r} ({show_size(event.total_nbytes)}). It "
-                    f"may use {show_size(self._work_bytes)}, and had no memory for them, even after it had released everything "
-                    f"else. {REMEDY}. Cause: {event.exception_text[:200]}"
-                )
+            error = BudgetError(
+                f"A worker could not fetch the results of the Dask operation {names!r} ({show_size(event.total_nbytes)}). It "
+                f"may use {show_size(self._work_bytes)}, and had no memory for them, even after it had released everything "
+                f"else. {REMEDY}. Cause: {event.exception_text[:200]}"
             )
+            keep_user_frames(error, str(next(iter(keys))))
+            said = error_message(error)
             message = {name: said[name] for name in ERROR_FIELDS}
         tasks = self._worker.state.tasks
         for waiting in {one for key in keys if key in tasks for one in tasks[key].dependents}:

@@ -72,11 +72,11 @@ FREE, ENDED = "free", "ended"
 """Files of the folder: bytes that are free now; a line for all that was ended."""
 HEAD = struct.Struct("qq")
 """Head of the file of a worker: how many ends it has handled, and its counted bytes when it was idle. Then come the
-names of the user's steps that it works on."""
-SLOT_BYTES = 1024
+names of the user's steps that it works on, or of the last ones (`PAST`)."""
+SLOT_BYTES, PAST = 1024, b"\x01"
+"""Size of that file, and what begins the names of past steps, whose processes and files may outlive them."""
 PROCESS, SHARED, PRIVATE, FILES = "processes", "shared", "private", "files"
-"""Kinds of processes that were ended: one that a step had started, or a worker for its shared memory, for private memory, or
-for files that are memory."""
+"""Causes of an end: a process that a step had started, or a worker's shared memory, private memory or files in memory."""
 WRITTEN = "written"
 """First word of the name of the file in which a worker lists files that are memory and that it opens for writing."""
 PLANNED = "planned"
@@ -487,6 +487,7 @@ class Guard:
         steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
         kind = FILES if one.files > one.shmem else SHARED
         what = PROCESS if one.kind == OTHER else kind if 2 * (one.shmem + one.files) > took_bytes else PRIVATE
+        steps = steps.removeprefix(PAST) if what in (PROCESS, FILES) or not steps.startswith(PAST) else b""
         fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
         self._write_down(fields)
         if one.kind == OTHER and one.worker in self.slots and one.worker != self.family.root:

@@ -29,6 +29,7 @@ from curator_df.memory.guard import (
     FILES,
     FREE,
     HEAD,
+    PAST,
     PLANNED,
     PROCESS,
     SHARED,
@@ -82,14 +83,16 @@ class Ended:
 
     def error(self, memory_argument: str, step: str = "") -> StepMemoryError:
         """Return the error that names the step."""
-        name, ended = step or self.steps or "a step", "the worker was killed" if self.is_worker else "they were killed"
-        return step_memory_error(name, self.what, self.took_bytes, self.free_bytes, memory_argument, ended)
+        ended = "the worker was killed" if self.is_worker else "they were killed"
+        return step_memory_error(
+            step or self.steps, self.what, self.took_bytes, self.free_bytes, memory_argument, ended
+        )
 
 
 def step_memory_error(
     step: str, what: str, took_bytes: int, free_bytes: int, memory_argument: str, ended: str
 ) -> StepMemoryError:
-    """Return the error of a step, whose name is quoted, that took more than was free."""
+    """Return the error of a step, whose name is quoted (empty if unknown), that took more than was free."""
     files = f"writes files that are memory (memfds, in {SHARED_FOLDER}, or System V segments) and took"
     how = {PROCESS: "starts processes that took", SHARED: "uses shared memory and took", FILES: files}.get(what, "took")
     less = {
@@ -99,7 +102,7 @@ def step_memory_error(
     }.get(what, "Let the step take less memory")
     took, free = show_sizes(took_bytes, free_bytes)
     return StepMemoryError(
-        f"step {step} {how} {took}, but only {free} were free of "
+        f"{f'step {step}' if step else 'a step'} {how} {took}, but only {free} were free of "
         f"memory={memory_argument}, the budget of all processes together, so {ended}. {less}, or start the "
         "cluster with a larger memory="
     )
@@ -132,6 +135,7 @@ class WorkerSide:
         self._free = open_file(f"{folder}/{FREE}")
         self._lock = threading.Lock()
         self._steps: dict[int, str] = {}
+        self._last_steps = b""
         self._started: dict[int, int] = {}
         self._planning: set[int] = set()
         self._promised: list[tuple[float, int, int]] = []
@@ -206,9 +210,12 @@ class WorkerSide:
             self._started = {pid: by for pid, by in self._started.items() if by != thread}
 
     def _show_steps(self) -> None:
-        names = ", ".join(sorted({repr(name) for name in self._steps.values()})).replace("\t", " ").replace("\n", " ")
+        if self._steps:
+            names = ", ".join(sorted({repr(name) for name in self._steps.values()}))
+            self._last_steps = names.replace("\t", " ").replace("\n", " ").encode()
         room = SLOT_BYTES - HEAD.size
-        os.pwrite(self._slot, names.encode()[:room].ljust(room, b"\0"), HEAD.size)
+        shown = self._last_steps if self._steps else PAST + self._last_steps
+        os.pwrite(self._slot, shown[:room].ljust(room, b"\0"), HEAD.size)
 
     def _of_thread(self, thread: int) -> Ended | None:
         """Return something that was ended and that a thread has started, as far as is known; None if there is nothing."""
@@ -455,8 +462,12 @@ def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:
             content = slot.read_bytes()
             idle_bytes, steps = (
                 HEAD.unpack_from(content)[1],
-                content[HEAD.size :].rstrip(b"\0").decode(errors="replace"),
+                content[HEAD.size :].rstrip(b"\0"),
             )
+            steps = b"" if steps.startswith(PAST) else steps
             took_bytes, free_bytes = counted - idle_bytes, max(0, limit_bytes - idle_bytes)
             with contextlib.suppress(OSError):  # the disk is full: the worker is ended nevertheless, only not named
-                append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, SHARED, took_bytes, free_bytes, steps])
+                append_line(
+                    f"{wall.folder}/{ENDED}",
+                    [pid, pid, pid, SHARED, took_bytes, free_bytes, steps.decode(errors="replace")],
+                )

@@ -2,12 +2,15 @@
 """How results are fetched, on a fake client; real workers that die are in tests/cluster."""
 
 import asyncio
+import errno
 from types import SimpleNamespace
 
 import pytest
 from distributed.client import ClosedClientError
+from distributed.shuffle._exceptions import P2POutOfDiskError
 
 from curator_df.core.runner.session import Patience
+from curator_df.errors import BudgetError, DiskFullError, ExpressionError
 from curator_df.interactive import results
 from curator_df.interactive.results import MOST_LOST, return_in_pieces
 from curator_df.memory.sizes import read_size
@@ -16,6 +19,29 @@ from curator_df.memory.sizes import read_size
 def test_operations_have_names_that_users_know():
     assert results._operation("_call_with_list_arg-0a1b2c3d4e5f60718293a4b5c6d7e8f9") == "aggregate"
     assert results._operation("('sum-0a1b2c3d4e5f60718293a4b5c6d7e8f9', 0)") == "sum"
+
+
+@pytest.mark.parametrize(
+    ("exc", "cause", "named", "said"),
+    [
+        (RuntimeError("P2P 1f failed during unpack phase"), MemoryError("malloc"), BudgetError, "ran out of memory"),
+        (
+            RuntimeError("P2P 1f failed during unpack phase"),
+            TypeError("no such type"),
+            ExpressionError,
+            "TypeError: no such type",
+        ),
+        (RuntimeError("P2P 1f failed during barrier phase"), None, ExpressionError, "RuntimeError: P2P 1f failed"),
+        (P2POutOfDiskError(), OSError(errno.ENOSPC, "No space left"), DiskFullError, "spill_directory="),
+    ],
+)
+def test_a_shuffle_that_fails_tells_its_cause(exc, cause, named, said):
+    exc.__cause__ = cause
+    session = SimpleNamespace(layout=SimpleNamespace(work_bytes=5e8, memory_argument="'1GB'"))
+    error = results._named(session, exc)
+    assert type(error) is named
+    assert said in str(error)
+    assert results._named(session, ValueError("no")) is None
 
 
 class Client:
@@ -60,7 +86,7 @@ def client(monkeypatch):
 def test_the_workers_lost_with_a_result_are_counted_anew_for_each_computation(client, monkeypatch):
     for _ in range(2):
         assert client.get(MOST_LOST, ["k"]) == ["k"]
-    monkeypatch.setattr(results, "_lack_of_memory", lambda session, exc: None)
+    monkeypatch.setattr(results, "_named", lambda session, exc: None)
     with pytest.raises(MemoryError, match=f"was lost {MOST_LOST + 1} times"):
         client.get(MOST_LOST + 1, ["k"])
 

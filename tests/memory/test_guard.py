@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is ended for the memory of all processes together, and when: the decisions, and a guard of real processes."""
 
+import dataclasses
 import errno
 import os
 import resource
@@ -15,7 +16,7 @@ import pytest
 
 from curator_df.memory import guard, system
 from curator_df.memory.counted_memory import tree_bytes
-from curator_df.memory.guard import HEAD, OTHER, WORKER, Family, Member, excess, offender, open_file
+from curator_df.memory.guard import HEAD, OTHER, PAST, WORKER, Family, Member, excess, offender, open_file
 from curator_df.memory.wall import read_ended
 from tests.memory.waiting import is_alive, wait_until
 
@@ -130,6 +131,16 @@ def test_the_youngest_process_of_a_worker_is_ended_and_named(worker, watch, tmp_
     assert (ended.worker, ended.pid, ended.child, ended.what) == (process.pid, second, second, "processes")
     assert ended.steps == "'step'" and 200 * MB < ended.took_bytes < 260 * MB
     assert "step 'f' starts processes that took 2" in str(ended.error("'1GB'", "'f'"))
+
+
+def test_a_process_that_outlives_its_step_is_named_after_the_step(worker, watch, tmp_path):
+    process, (_, second) = worker(100 * MB, 100 * MB)
+    (tmp_path / f"worker-{process.pid}").write_bytes(HEAD.pack(0, 20 * MB) + PAST + b"'step'")
+    watching = watch(os.getpid(), -20 * MB)
+    wait_until(lambda: watching.look() and not is_alive(second))
+    (ended,), _ = read_ended(str(tmp_path))
+    assert str(ended.error("'1GB'")).startswith("step 'step' starts processes that took 2")
+    assert str(dataclasses.replace(ended, steps="").error("'1GB'")).startswith("a step starts processes that took 2")
 
 
 def test_the_guard_goes_on_while_the_disk_is_full(worker, watch, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 
 from curator_df.errors import CuratorError, StepMemoryError
 from curator_df.memory import limits
-from curator_df.memory.guard import append_line
+from curator_df.memory.guard import PAST, append_line
 from curator_df.memory.system import PORTABLE
 from curator_df.memory.wall import LEAST_CHILD_BYTES, Wall, read_ended, users_step
 
@@ -23,7 +23,7 @@ WORKER = """
 import json, mmap, os, resource, struct, subprocess, sys, tempfile, threading, time
 from multiprocessing import shared_memory
 from curator_df.memory import wall
-from curator_df.memory.guard import append_line
+from curator_df.memory.guard import HEAD, append_line
 from curator_df.errors import StepMemoryError
 
 folder = sys.argv[1]
@@ -65,6 +65,8 @@ with wall.users_step("f"):
     said["twice"] = error_of(lambda: mmap.mmap(-1, 80_000_000))
     small.close()
     small.unlink()
+with open(f"{folder}/worker-{me}", "rb") as file:
+    said["between"] = file.read()[HEAD.size:].rstrip(b"\\0").decode()
 with tempfile.TemporaryDirectory(dir="/dev/shm") as shared, tempfile.TemporaryDirectory() as other:
     for home in (shared, other):
         with open(f"{home}/file", "wb") as file:
@@ -192,6 +194,10 @@ def test_a_mapping_counts_before_its_pages_are_there(said):
 def test_a_worker_says_which_files_in_memory_it_opens_for_writing_and_what_they_had(said):
     file = f"{said['folder']}/file\n"
     assert said["written"] == f"0\t{file}102400\t{file}102400\t{file}"
+
+
+def test_a_worker_says_which_step_was_the_last(said):
+    assert said["between"] == f"{PAST.decode()}'f'"
 
 
 def test_outside_of_a_step_it_is_a_lack_of_memory(said):
