@@ -71,7 +71,7 @@ LIMIT_STEP = 0.02
 FREE, ENDED = "free", "ended"
 """Files of the folder: bytes that are free now; a line for all that was ended."""
 HEAD = struct.Struct("qq")
-"""Head of a worker's file: ends that it has handled, counted bytes when idle. Then: names of its steps, or of the last (`PAST`)."""
+"""Head of a worker's file: ends that it has handled, counted bytes when idle. Then: names of steps, or of the last (`PAST`)."""
 SLOT_BYTES, PAST = 1024, b"\x01"
 """Size of that file, and what begins the names of past steps, whose processes and files may outlive them."""
 PROCESS, SHARED, PRIVATE, FILES = "processes", "shared", "private", "files"
