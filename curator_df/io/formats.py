@@ -29,7 +29,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]')
 LONGEST_PARSED = 1 << 20
 """Bytes of the longest line that is parsed only to explain why it is not read."""
 MOST_SHOWN_AFTER = 20
-"""Bytes that a message shows of what follows an object."""
+"""Bytes after an object that a message shows."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
