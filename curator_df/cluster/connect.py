@@ -68,8 +68,9 @@ class Connection:
             undo.callback(watch_streams(client))
             undo.callback(leave_nannies(client.cluster))
             remove_left_behind(client)
-            undo.callback(share_plugin(client, ConnectedWorker(layout.work_bytes)))
-            undo.callback(share_plugin(client, ConnectedNanny()))
+            with _naming_what_a_worker_lacks():
+                undo.callback(share_plugin(client, ConnectedWorker(layout.work_bytes)))
+                undo.callback(share_plugin(client, ConnectedNanny()))
             session = Session(
                 client,
                 layout,
@@ -207,6 +208,19 @@ def connect(
         client = _client(client_or_address, security)
     with _naming_a_lost_scheduler(client):
         return _checked(client, owns_client, memory, device_bytes, found, recycle)
+
+
+@contextlib.contextmanager
+def _naming_what_a_worker_lacks() -> Iterator[None]:
+    """Convert Dask's error for a worker that cannot load or set up a plugin, of which Dask passes on the text alone."""
+    try:
+        yield
+    except Exception as exc:
+        if type(exc) is not Exception:
+            raise
+        raise NoClusterError(
+            f"a worker cannot run curator_df: {exc}. Correct that where the workers run, start them again, and connect again"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.settings import SilentLogs
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
+from curator_df.cluster.surroundings import refuse_cluster_beside_threads
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import ClosingClient, close_client, closing_unfinished
@@ -378,7 +379,8 @@ def job_cluster(
     Raises
     ------
     BudgetError
-        If ``memory`` is too little for one worker process, or for one for each GPU.
+        If ``memory`` is too little for one worker process, or for one for each GPU; or if a cluster in threads of this
+        process is open, whose limit of memory the scheduler of this one would share.
     ParameterError
         If an argument is invalid, or ``gpus`` is given without ``device_memory``.
     MissingExtraError
@@ -427,6 +429,7 @@ def job_cluster(
     )
     shared = None if workdir is None else path_of("job_cluster", "workdir", workdir)
     require_number("job_cluster", "queue_timeout_seconds", queue_timeout_seconds)
+    refuse_cluster_beside_threads()
     return JobCluster(request, as_security(security), queue_timeout_seconds=queue_timeout_seconds, workdir=shared)
 
 

@@ -348,15 +348,20 @@ def smaller_layout(layout: Layout, held: Held, choose: Callable[[Baseline], Layo
     return dataclasses.replace(smaller, reason=why)
 
 
-def refuse_second_cluster(layout: Layout) -> None:
-    """Raise `BudgetError`, before anything starts, if an open cluster leaves no room for another one."""
-    if not has_session():
-        return
+def refuse_cluster_beside_threads() -> None:
+    """Raise `BudgetError`, before anything starts, if an open cluster works in threads of this process."""
     if has_session_in_process():  # processes that it starts inherit the limit of its memory
         raise BudgetError(
             "A cluster is already running in threads of this process, whose memory it limits, so another one cannot start. "
             f"{_what_to_free()}: close() of the cluster that start_cluster returned"
         )
+
+
+def refuse_second_cluster(layout: Layout) -> None:
+    """Raise `BudgetError`, before anything starts, if an open cluster leaves no room for another one."""
+    refuse_cluster_beside_threads()
+    if not has_session():
+        return
     held_bytes = tree_bytes(os.getpid())
     needed_bytes = layout.exclusive_bytes + (0 if layout.in_process else layout.workers * worker_reserved_bytes())
     if held_bytes + needed_bytes > layout.allowed_bytes:

@@ -28,6 +28,8 @@ _BOMS = {
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]')
 LONGEST_PARSED = 1 << 20
 """Bytes of the longest line that is parsed only to explain why it is not read."""
+MOST_SHOWN_AFTER = 20
+"""Bytes after an object that a message shows."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
@@ -310,6 +312,18 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     return found or f"it is not one JSON object on one line{_shape(raw, is_first)}"
 
 
+def _after_object(text: bytes) -> bytes:
+    """Return what follows the JSON object that a UTF-8 line begins with; empty if nothing does, or there is no object."""
+    if len(text) > LONGEST_PARSED:
+        return b""
+    line = text.decode()
+    try:
+        _, end = json.JSONDecoder().raw_decode(line)
+    except (ValueError, RecursionError):
+        return b""
+    return line[end:].strip(" \t\r").encode()
+
+
 def _lone_surrogate(raw: bytes) -> str | None:
     """Describe half of a surrogate pair in a string or a key of JSON; None without one."""
     if len(raw) > LONGEST_PARSED or not _SURROGATE.search(raw):
@@ -364,6 +378,7 @@ def _shape(raw: bytes, is_first: bool) -> str:
     """Describe the shape of a UTF-8 line that is not a JSON object."""
     text = raw.strip(b" \t\r")
     begins, ends = text.startswith(b"{"), text.endswith(b"}")
+    after = _after_object(text) if begins else b""
     goes_on = (
         "the file begins with a JSON object that spans several lines" if is_first else "the object does not end on it"
     )
@@ -386,7 +401,7 @@ def _shape(raw: bytes, is_first: bool) -> str:
             ": only LF ends a line, but another separator (such as U+2028) is between objects",
         ),
         (
-            begins and ends and _OBJECTS_IN_ONE_LINE.search(text) is not None,
+            after.startswith(b"{") or (begins and ends and _OBJECTS_IN_ONE_LINE.search(text) is not None),
             ": it has several objects, as after joining files without a line end; write each on its own line (jq -c . old.jsonl)",
         ),
         (
@@ -396,6 +411,10 @@ def _shape(raw: bytes, is_first: bool) -> str:
         (
             begins and text.endswith(b"},"),
             ": it ends in a comma, like an element of a JSON array; remove the comma (jq -c '.[]' old.json > new.jsonl)",
+        ),
+        (
+            after != b"",
+            f": other characters follow the object, {after[:MOST_SHOWN_AFTER]!r}; remove them",
         ),
         (
             begins and not ends,

@@ -425,6 +425,31 @@ def test_a_scheduler_that_is_lost_while_a_connection_is_made_is_named(in_this_pr
         cdf.connect(client)
 
 
+def refuse_import():
+    raise ImportError("no room for the libraries")
+
+
+class Unloadable:
+    name = "curator_df-connected-worker"
+
+    def __reduce__(self):
+        return refuse_import, ()
+
+
+def test_a_worker_that_cannot_import_the_package_is_named(in_this_process, monkeypatch):
+    running, client = in_this_process
+    before = changes_of(running, client)
+    monkeypatch.setattr("curator_df.cluster.connect.ConnectedWorker", lambda *_: Unloadable())
+    said = "a worker cannot run curator_df: ImportError.*no room for the libraries.* connect again"
+    with pytest.raises(errors.NoClusterError, match=said) as caught:
+        cdf.connect(client)
+    assert not getattr(caught.value, "__notes__", [])
+    monkeypatch.undo()
+    with cdf.connect(client):
+        assert changes_of(running, client) != before
+    assert changes_of(running, client) == before
+
+
 def test_plugins_of_a_client_that_is_gone_are_removed_by_a_later_connection(in_this_process, monkeypatch):
     running, client = in_this_process
     before = changes_of(running, client)

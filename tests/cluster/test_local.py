@@ -409,9 +409,10 @@ import curator_df as cdf
 if __name__ == "__main__":
     with cdf.start_cluster(memory="320MB", dashboard_port=None) as first:
         assert first.layout.in_process
-        for memory in ("320MB", "1GB", "2GB"):
+        starts = [lambda m=m: cdf.start_cluster(memory=m, dashboard_port=None) for m in ("320MB", "1GB", "2GB")]
+        for start in (*starts, lambda: cdf.slurm_cluster(memory="4GB", cpus=1)):
             try:
-                cdf.start_cluster(memory=memory, dashboard_port=None)
+                start()
             except cdf.errors.BudgetError as exc:
                 print(exc)
     with cdf.start_cluster(memory="1GB", dashboard_port=None) as second:  # the limit went with the first
@@ -425,7 +426,7 @@ def test_no_cluster_starts_beside_one_that_limits_this_process(tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    assert len(said) == 3
+    assert len(said) == 4
     assert all(line.startswith("A cluster is already running in threads of this process") for line in said)
     assert all(line.endswith("or close it first: close() of the cluster that start_cluster returned") for line in said)
 

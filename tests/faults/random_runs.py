@@ -24,10 +24,14 @@ from curator_df.core.runner import run as runner
 MEMORY_MB = (430, 450, 540, 600, 800, 1_200, 2_000)
 
 
-def run_once(seed: str, folder: Path) -> dict[str, Any]:
-    """Make an input, run a chain over it, perhaps in two parts, and compare."""
+def make_input(seed: str, folder: Path) -> dict[str, Any]:
+    """Write the input of a run, and return what should come out."""
     command = [sys.executable, "-m", "tests.faults.random_inputs", seed, str(folder / "in")]
-    made = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def run_once(made: dict[str, Any], seed: str, folder: Path) -> dict[str, Any]:
+    """Run a chain over an input, perhaps in two parts, and compare."""
     kind, drops, modulus, expected = made["kind"], made["drops"], made["modulus"], made["expected"]
     chance = random.Random(f"{seed} run")
     runner.SMALL_RANGE_BYTES = chance.choice([50_000, 300_000, 8_000_000])
@@ -77,9 +81,11 @@ def main(seed: str, runs: str, folder: str) -> None:
     """Start a random cluster, and run on it."""
     chance = random.Random(seed)
     memory, cpus = chance.choice(MEMORY_MB) * 1_000_000, chance.choice([1, 2])
+    named = [(f"{seed}-{number}", Path(folder) / str(number)) for number in range(int(runs))]
+    made = [make_input(*one) for one in named]  # before the start, as the budget covers child processes
     with cdf.start_cluster(memory=memory, cpus=cpus):
-        for number in range(int(runs)):
-            told = run_once(f"{seed}-{number}", Path(folder) / str(number))
+        for one, (name, place) in zip(made, named, strict=True):
+            told = run_once(one, name, place)
             sys.stdout.write(json.dumps({**told, "cpus": cpus}) + "\n")
             sys.stdout.flush()
 

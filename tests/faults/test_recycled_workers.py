@@ -23,6 +23,6 @@ def test_no_work_is_lost_when_workers_are_started_again_and_again(start, corpus,
     assert ids(tmp_path / "out") == EXPECTED
     assert receipt["rows_read"] == ROWS
     assert receipt["retries"] == {}
-    said = [text for _, text in receipt["events"] if "restarted after" in text]
+    said = [event for event in receipt["events"] if "restarted after" in event["text"]]
     assert len(said) >= least
     assert receipt["settings"]["recycled"].startswith(f"{len(said)} restarts of workers")

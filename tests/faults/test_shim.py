@@ -37,7 +37,7 @@ def test_a_read_error_in_the_middle_of_a_file_is_told_and_the_run_resumes(start,
     process = start(script, corpus, tmp_path / "out", SLEEP="0", **shim)
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
-    assert f"cannot read '{bad}'" in err
+    assert f"cannot continue to read '{bad}'" in err
     assert os.strerror(5) in err
     sick.unlink()
     receipt = finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0", **shim))

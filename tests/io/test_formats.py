@@ -154,7 +154,19 @@ def test_lines_after_the_first_say_nothing_of_the_file():
     assert "the file" not in why_no_row(b"[1]", "a.jsonl", is_first=False)
     assert "byte order mark" in why_no_row(b'\xef\xbb\xbf{"a": 1}', "a.jsonl", is_first=False)
     assert "ends in a comma" in why_no_row(b'{"a": 1},', "a.jsonl", is_first=False)
+    assert "it has several objects" in why_no_row(b'{"a": 1}{}', "a.jsonl", is_first=False)
+    assert "the object does not end on it" in why_no_row(b'{"a": ', "a.jsonl", is_first=False)
     assert why_no_row(b"null", "a.jsonl", is_first=False) == "it is not one JSON object on one line"
+
+
+@pytest.mark.parametrize("after", [";", "\x0b", " x", "}", "}}", "]", "[1]", "//c", "\u200b", "\0"])
+def test_what_follows_an_object_is_shown(tmp_path, after):
+    (tmp_path / "a.jsonl").write_bytes(PLAIN + b'{"id": 3, "text": "z"} ' + after.encode() + b"\n")
+    message = r"line 3 .*: other characters follow the object, " + re.escape(repr(after.strip(" ").encode()))
+    with pytest.raises(BadRowError, match=message):
+        read_jsonl(tmp_path).compute()
+    with pytest.warns(UserWarning, match=message):
+        assert len(read_jsonl(tmp_path, on_bad_rows="quarantine").compute()) == 2
 
 
 @pytest.mark.parametrize(

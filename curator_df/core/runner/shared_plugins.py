@@ -113,12 +113,13 @@ def share_plugin(client: Any, plugin: Any) -> Callable[[], None]:
 def unregister(client: Any, name: str, *, is_nannys: bool = False) -> None:
     """Remove the plugin of a name from the workers or nannies; do nothing if it is gone, or the client has closed.
 
-    A worker that ends meanwhile is an error for Dask, as is a plugin that does not exist.
+    A worker that ends meanwhile is an error for Dask, as is a plugin that does not exist, or that a worker lacks because its
+    setup failed there.
     """
     if client.status == "running":
         try:
             client.unregister_worker_plugin(name, nanny=is_nannys)
-        except (ValueError, OSError):
+        except (ValueError, KeyError, OSError):
             LOG.debug("the plugin %s could not be removed from all workers", name, exc_info=True)
 
 

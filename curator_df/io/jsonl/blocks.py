@@ -349,7 +349,8 @@ class ChunkReader:
     def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
         path, line, offset = place.of(lines, number)
         raw = data[lines.starts[number] : lines.stops[number]].tobytes()
-        if failure == NO_ROW or (failure.kind == "syntax" and raw.lstrip().startswith(b"{'")):
+        is_vague = failure.reason.rstrip(".") == "The document is empty" or raw.lstrip().startswith(b"{'")
+        if failure == NO_ROW or (failure.kind == "syntax" and is_vague):  # the parser's words say nothing of such lines
             failure = Failure("syntax", why_no_row(raw, path, is_first=not offset))
         row = BadRow(path, line, offset, failure.reason, raw)
         if self.on_bad_row is None:
