@@ -573,10 +573,10 @@ def _how_to_continue(command: list[str]) -> str:
     ''
     """
     if "run" in command[1:]:
-        return f" To continue: {shlex.join([os.path.basename(command[0]), *dict.fromkeys([*command[1:], '--resume'])])}"
+        return f" To continue: {shlex.join(['curator-df', *dict.fromkeys([*command[1:], '--resume'])])}"
     if not {"curate", "dedup"}.intersection(command[1:]):
         return ""
-    kept, skips = [os.path.basename(command[0])], False
+    kept, skips = ["curator-df"], False
     for word in command[1:]:
         if not skips and word != "--on-existing" and not word.startswith("--on-existing="):
             kept.append(word)
