@@ -81,6 +81,9 @@ CHANGES = "_curator_df_changes"
 """Attribute of a client: the calls by which its open sessions change its methods, of which the last is in force."""
 AGAIN = "Start a cluster (or connect to one) again, and compute the table again"
 LOG = logging.getLogger("curator_df.core")
+DASK_LOG = logging.getLogger("distributed.protocol.core")
+NO_PICKLE = "Could not serialize object"
+"""First words of Dask's error for a result that cannot be sent; the traceback of the worker may follow."""
 
 
 def return_in_pieces(session: Session) -> Callable[[], None]:
@@ -110,7 +113,7 @@ def _change_methods(session: Session, reaches: bool) -> None:
     lost: collections.Counter[Any] = collections.Counter()
 
     def attempt(options: dict[str, Any], dsk: Any, keys: Any) -> Any:
-        with _workers_brought_back(session, _keys_waited_for(dsk, keys)):
+        with _unlogged(), _workers_brought_back(session, _keys_waited_for(dsk, keys)):
             expect_loss(session.client)
             session.weigh_client()
             prepare_kernels(session, parts_of(dsk))
@@ -225,6 +228,20 @@ def parts_of(expression: Any) -> Iterator[Any]:
             # A table's attributes may be its columns, and any name is an attribute of a delayed value.
             if callable(operand) and not isinstance(operand, Expr) and not is_dask_collection(operand):
                 yield getattr(operand, "source", operand)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Let Dask raise, but not log as well, that a result could not be sent: the log has 70 lines for each."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return record.msg != "Failed to deserialize"
+
+    DASK_LOG.addFilter(is_other)
+    try:
+        yield
+    finally:
+        DASK_LOG.removeFilter(is_other)
 
 
 @contextmanager
@@ -452,6 +469,13 @@ def _named(session: Session, exc: Exception) -> CuratorError | None:
         )
     if _lacks_memory(exc):
         return _lack_of_memory(session, exc)
+    if str(exc).startswith(NO_PICKLE):
+        what, *_, why = str(exc).strip().split("\n")
+        return ExpressionError(
+            f"A result of the computation cannot be sent from its worker to another process: "
+            f"{what.replace(NO_PICKLE, 'an object')} cannot be pickled ({why[:200]}). Let the function return other values, such "
+            "as strings, numbers, lists or dicts."
+        )
     if not _is_of_shuffle(exc):
         return None
     cause = exc.__cause__ or exc.__context__
@@ -468,7 +492,10 @@ def _is_of_shuffle(exc: BaseException) -> bool:
 
 def _lacks_memory(exc: BaseException) -> bool:
     """Return whether an error that is not of curator_df says that a computation ran out of memory."""
-    return isinstance(exc, KilledWorker) or is_out_of_memory(exc) or str(exc).startswith("Could not serialize object")
+    said = str(exc)
+    # The memory lacked for the traceback of the worker, too, if there is none.
+    is_unsent = said.startswith(NO_PICKLE) and ("MemoryError" in said or "\n" not in said.strip())
+    return isinstance(exc, KilledWorker) or is_out_of_memory(exc) or is_unsent
 
 
 def _lack_of_memory(session: Session, exc: Exception) -> BudgetError:

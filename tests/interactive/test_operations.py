@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -244,6 +245,16 @@ def test_a_shuffle_that_fails_for_another_cause_is_not_told_as_a_lack_of_memory(
         docs[["id"]].assign(mixed=mixed).shuffle("id").compute()
     assert not isinstance(failed.value, MemoryError)
     assert len(str(failed.value).split("\n")) <= 3
+
+
+def test_a_result_that_cannot_be_pickled_is_not_told_as_a_lack_of_memory(docs, capfd):
+    locks = docs["n"].map(lambda _: threading.Lock(), meta=("n", object))
+    with pytest.raises(
+        ExpressionError, match=r"an object of type \w+ cannot be pickled \(TypeError: .*lock' object\)"
+    ) as failed:
+        locks.compute()
+    assert not isinstance(failed.value, MemoryError)
+    assert "Failed to deserialize" not in capfd.readouterr().err
 
 
 def test_groups_are_whole_where_dask_cannot_shuffle_them(tmp_path):

@@ -32,10 +32,22 @@ def test_operations_have_names_that_users_know():
             "TypeError: no such type",
         ),
         (RuntimeError("P2P 1f failed during barrier phase"), None, ExpressionError, "RuntimeError: P2P 1f failed"),
+        (
+            TypeError("Could not serialize object of type DataFrame"),
+            None,
+            BudgetError,
+            "The computation ran out of memory",
+        ),
+        (
+            TypeError("Could not serialize object of type DataFrame\nTraceback:\npyarrow.lib.ArrowMemoryError: malloc"),
+            None,
+            BudgetError,
+            "The computation ran out of memory",
+        ),
         (P2POutOfDiskError(), OSError(errno.ENOSPC, "No space left"), DiskFullError, "spill_directory="),
     ],
 )
-def test_a_shuffle_that_fails_tells_its_cause(exc, cause, named, said):
+def test_a_computation_that_fails_tells_its_cause(exc, cause, named, said):
     exc.__cause__ = cause
     session = SimpleNamespace(layout=SimpleNamespace(work_bytes=5e8, memory_argument="'1GB'"))
     error = results._named(session, exc)
