@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pyarrow as pa
 from dask._expr import FinalizeCompute
-from dask.dataframe.dask_expr import _expr, _groupby, _reductions
+from dask.dataframe.dask_expr import _expr, _groupby, _merge, _reductions, _shuffle
 from dask.dataframe.dask_expr._expr import AsType, Blockwise, Expr, Projection, _DelayedExpr
 from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
 from dask.dataframe.dask_expr._repartition import Repartition
@@ -30,6 +30,7 @@ MADE_FROM = "_curator_df_made_from"
 _splits_groups = contextvars.ContextVar("splits_groups", default=False)
 _tune_groupby = _groupby.GroupByApplyConcatApply._tune_down
 _tune_reduction = _groupby.GroupByReduction._tune_down
+_lower_shuffle, _lower_merge = _shuffle.Shuffle._lower, _merge.Merge._lower
 _plain_projection, _groupby_projection = _expr.plain_column_projection, _groupby.groupby_projection
 
 
@@ -99,7 +100,9 @@ def in_one_partition(expr: Any) -> Any:
     From 16 partitions on, Dask gives groups several, and raises a ``ValueError`` for covariances and the first rows of groups.
     On a cluster its shuffle fails for values that are lists or structs, too.
     """
-    if expr.operand("split_out") is None and (isinstance(expr, _groupby.Cov | _groupby.Head) or _is_nested(expr)):
+    if expr.operand("split_out") is None and (
+        isinstance(expr, _groupby.Cov | _groupby.Head) or _has_nested_groups(expr)
+    ):
         return expr.substitute_parameters({"split_out": 1})
     return _as_many_as_the_input(expr, _tune_groupby)
 
@@ -158,13 +161,31 @@ def optimize_and_remember(computation: Any, **options: Any) -> Any:
     return made
 
 
-def _is_nested(expr: Any) -> bool:
-    if get_default_shuffle_method() != "p2p":
-        return False
+def shuffled_by_tasks(expr: Any) -> Any:
+    """Return a shuffle of lists or structs as tasks, which pickle them: Dask's P2P fails with such columns."""
+    if expr.method in (None, "p2p") and _is_nested(expr.frame._meta):
+        expr = expr.substitute_parameters({"method": "tasks"})
+    return _lower_shuffle(expr)
+
+
+def merged_by_tasks(expr: Any) -> Any:
+    """Return a merge of tables with lists or structs that shuffles them as tasks; see `shuffled_by_tasks`."""
+    if expr.shuffle_method in (None, "p2p") and (_is_nested(expr.left._meta) or _is_nested(expr.right._meta)):
+        expr = expr.substitute_parameters({"shuffle_method": "tasks"})
+    return _lower_merge(expr)
+
+
+def _has_nested_groups(expr: Any) -> bool:
     lowered = expr._lower() if isinstance(expr, _groupby.GroupbyAggregation) else expr
-    chunk = lowered._meta_chunk
-    types = [chunk.dtype] if chunk.ndim == 1 else chunk.dtypes
-    return any(isinstance(kind, pd.ArrowDtype) and pa.types.is_nested(kind.pyarrow_dtype) for kind in types)
+    return _is_nested(lowered._meta_chunk)
+
+
+def _is_nested(meta: Any) -> bool:
+    """Return whether Dask would shuffle a table or column by P2P, and it has lists or structs."""
+    types = [meta.dtype] if meta.ndim == 1 else meta.dtypes
+    return get_default_shuffle_method() == "p2p" and any(
+        isinstance(kind, pd.ArrowDtype) and pa.types.is_nested(kind.pyarrow_dtype) for kind in types
+    )
 
 
 class _Ends(Blockwise):  # type: ignore[misc]
@@ -198,3 +219,5 @@ _groupby.GroupByApplyConcatApply._tune_down = in_one_partition
 _groupby.GroupByReduction._tune_down = in_few_partitions
 FinalizeCompute.optimize = optimize_and_remember
 _expr.Head._tune_down = _expr.Tail._tune_down = look_at_all_groups
+_shuffle.Shuffle._lower = shuffled_by_tasks
+_merge.Merge._lower = merged_by_tasks

@@ -481,8 +481,8 @@ def _named(session: Session, exc: Exception) -> CuratorError | None:
     cause = exc.__cause__ or exc.__context__
     return ExpressionError(
         f"A shuffle of Dask (a sort, merge or groupby of many keys) failed: {type_and_text(cause or exc)}. Dask passes rows "
-        "between workers as Arrow tables, in which all values of a column have one type and are not nested. If a column is the "
-        "cause, convert it first (astype), or leave it out."
+        "between workers as Arrow tables, in which all values of a column have one type. If a column is the cause, convert it "
+        "first (astype), or leave it out."
     )
 
 

@@ -257,18 +257,52 @@ def test_a_result_that_cannot_be_pickled_is_not_told_as_a_lack_of_memory(docs, c
     assert "Failed to deserialize" not in capfd.readouterr().err
 
 
-def test_groups_are_whole_where_dask_cannot_shuffle_them(tmp_path):
+@pytest.fixture
+def nested(tmp_path):
+    """Return a table in many partitions with a column of lists and one of structs, and the rows."""
     rows = [
-        {"id": f"r{number}", "kind": f"k{number % 3}", "n": number, "tags": [f"t{number}"]} for number in range(600)
+        {
+            "id": f"r{7 * number % 600:03}",
+            "kind": f"k{number % 3}",
+            "n": number,
+            "tags": [f"t{number}"],
+            "at": {"line": number},
+        }
+        for number in range(600)
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = cdf.read_jsonl(tmp_path / "a.jsonl", blocksize="2KB")
     assert table.npartitions > 15
+    return table, pd.DataFrame(rows)
+
+
+def test_groups_are_whole_where_dask_cannot_shuffle_them(nested):
+    table, _ = nested
     groups = table.groupby("kind")
     firsts = groups.first().compute()
     assert {kind: list(tags) for kind, tags in firsts["tags"].items()} == {"k0": ["t0"], "k1": ["t1"], "k2": ["t2"]}
     assert sorted(groups["n"].head(2).compute()) == list(range(6))
     assert groups.size().head().to_dict() == groups.size().tail().to_dict() == {"k0": 200, "k1": 200, "k2": 200}
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        lambda table: table.sort_values("id"),
+        lambda table: table.set_index("id").reset_index(),
+        lambda table: table.merge(table[["id", "n"]], on=["id", "n"]),
+        lambda table: table.shuffle("kind"),
+        lambda table: table.drop_duplicates(subset=["id"], split_out=3),
+    ],
+)
+def test_lists_and_structs_are_shuffled(nested, shuffle):
+    table, rows = nested
+    found = shuffle(table).compute()
+    assert len(found) == len(rows)
+    by_id = found.sort_values("id", ignore_index=True)
+    assert [(list(tags), at) for tags, at in zip(by_id["tags"], by_id["at"], strict=True)] == [
+        (row["tags"], row["at"]) for _, row in rows.sort_values("id").iterrows()
+    ]
 
 
 def test_a_shuffled_table_is_written_by_dask(docs, tmp_path):
