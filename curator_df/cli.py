@@ -572,9 +572,9 @@ def _how_to_continue(command: list[str]) -> str:
     >>> _how_to_continue(["curator-df", "explain", "corpus"])
     ''
     """
-    if "run" in command[1:]:
-        return f" To continue: {shlex.join(['curator-df', *dict.fromkeys([*command[1:], '--resume'])])}"
-    if not {"curate", "dedup"}.intersection(command[1:]):
+    if command[1:2] == ["run"]:
+        return f" To continue: {shlex.join(['curator-df', *command[1:], *['--resume'] * ('--resume' not in command)])}"
+    if not {"curate", "dedup"}.intersection(command[1:2]):
         return ""
     kept, skips = ["curator-df"], False
     for word in command[1:]:

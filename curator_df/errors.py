@@ -96,9 +96,9 @@ def type_and_text(exc: BaseException) -> str:
 
 
 def without_frames(exc: Caught) -> Caught:
-    """Return an error of another library without its traceback and its causes, to raise an error of ours from it.
+    """Return an error of another library whose traceback, and those of its causes, are removed: each is one line.
 
-    The clients of stores have dozens of frames and several errors inside each other, which hide the message of ours.
+    The clients of stores raise several errors from each other with dozens of frames each, which hide the message of ours.
 
     Examples
     --------
@@ -106,11 +106,18 @@ def without_frames(exc: Caught) -> Caught:
     ...     open("/no/such/file")
     ... except OSError as exc:
     ...     cause = without_frames(exc)
-    >>> cause.__traceback__, cause.__context__
-    (None, None)
+    >>> cause.__traceback__ is None
+    True
     """
-    exc.__cause__ = exc.__context__ = None
-    return exc.with_traceback(None)
+    waiting: list[BaseException | None] = [exc]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            waiting += [one.__cause__, one.__context__]
+    return exc
 
 
 class CuratorError(Exception):

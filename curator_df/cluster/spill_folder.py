@@ -68,8 +68,10 @@ class WorkingFolder:
         if self._is_local:
             delete_left_behind(workdir)
 
-    def path(self) -> str:
-        """Return the folder."""
+    def path(self, *, make: bool = True) -> str:
+        """Return the folder; without ``make`` that of the user, if it was not made yet."""
+        if not self._url and not make:
+            return self._workdir
         if not self._url:
             self._url = f"{self._workdir.rstrip('/')}/{PREFIX}{uuid.uuid4().hex[:8]}"
             if self._is_local:

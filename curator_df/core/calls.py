@@ -209,7 +209,7 @@ def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> 
     parameters = inspect.signature(function).parameters
     if most == 1 and next(iter(parameters)) == "tables" and hasattr(value, "dtypes"):
         return f"{function.__name__} takes its tables in one argument. Pass a list or a dict of them"
-    if most == 1 and get_origin(hints.get("tables")) is Mapping:
+    if most == 1 and get_origin(hints.get("tables")) is Mapping and not isinstance(args[0], Mapping):
         return f"{function.__name__} takes one dict of folders and their tables, such as {{'train/': train, 'test/': test}}"
     named = [each.name for each in parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
     names = [name for name in named if isinstance(value, str) and value in choices(hints[name])]

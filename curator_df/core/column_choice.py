@@ -130,7 +130,7 @@ def _as_many_as_the_input(expr: Any, tune: Callable[[Any], Any]) -> Any:
 def with_split_groups(computation: Any) -> Any:
     """Return a computation whose groups Dask joins in as many tasks as the input has partitions, each a smaller part of them.
 
-    Dask takes a fifteenth of these tasks, but the groups of a column of documents are as large as the input. Values stay the
+    Dask takes fewer (a fifteenth for one key), but the groups of a column of documents are as large as the input. Values stay the
     same. The order of the groups changes, as it does with the number of partitions; groups with ``sort=True`` are not split.
 
     Parameters

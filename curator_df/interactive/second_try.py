@@ -157,7 +157,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         self._gather_dep, worker.gather_dep = worker.gather_dep, self.gather_dep
         self._get_data, worker.handlers["get_data"] = worker.handlers["get_data"], self.get_data
         for handler in kept_logs(worker):
-            handler.addFilter(without_frames)
+            handler.addFilter(text_for_frames)
         for handler in shown_logs():
             handler.addFilter(is_not_told)
         self._pauses = asyncio.run_coroutine_threadsafe(self._release_while_paused(), worker.loop.asyncio_loop)
@@ -170,7 +170,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         vars(worker).pop("gather_dep", None)
         worker.handlers["get_data"] = self._get_data
         for handler in kept_logs(worker):
-            handler.removeFilter(without_frames)
+            handler.removeFilter(text_for_frames)
         for handler in shown_logs():
             handler.removeFilter(is_not_told)
         shutil.rmtree(f"{worker.local_directory}/{PARTS_FOLDER}", ignore_errors=True)
@@ -407,7 +407,7 @@ def is_not_told(record: logging.LogRecord) -> bool:
     return not (isinstance(record.msg, str) and record.msg.startswith(FAILED) and OWN_ERROR.search(record.getMessage()))
 
 
-def without_frames(record: logging.LogRecord) -> bool:
+def text_for_frames(record: logging.LogRecord) -> bool:
     """Replace the error in a log message by its text: Dask keeps thousands of messages, and frames hold whole blocks.
 
     A worker of 660 MB that could not spill a result of 72 MB was measured with 290 MB more in use from then on.

@@ -473,7 +473,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         # For example those of an HTTP client, which contain neither the request nor the location.
         raise RemoteFileError(
             f"cannot list {url!r}: {shown_error(exc)}. Check the address, the network and the credentials"
-        ) from without_frames(exc)
+        ) from (exc if type(exc).__module__ == "builtins" else without_frames(exc))  # ours keep their frames
     if not infos:
         readers = _readers(info["name"] for info in _remote_infos(system, path, OTHER_SUFFIXES)) if suffixes else ""
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}{readers}")

@@ -19,7 +19,7 @@ from curator_df.core.calls import unknown_keyword
 from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_plan import for_sink
-from curator_df.core.planning.disk import WorkingFiles
+from curator_df.core.planning.disk import DASK_ROWS, WorkingFiles
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork, planned
@@ -139,7 +139,10 @@ def explain(
     else:
         in_threads = threads_asked.get() or not processes
         why_threads = WHY_ASKED if in_threads else WHY_THREADS if small_input.get() else ""
-        layout = choose_layout(parse_memory(memory), cpus=cpus, in_threads=why_threads)
+        allowed_bytes = (
+            current_session().layout.allowed_bytes if memory is None and has_session() else parse_memory(memory)
+        )
+        layout = choose_layout(allowed_bytes, cpus=cpus, in_threads=why_threads)
     if run is None and options:
         option = next(iter(options))
         if option in inspect.signature(write_parquet).parameters:
@@ -152,7 +155,7 @@ def explain(
     if not tables:
         raise ParameterError("explain: the dict of tables is empty. Pass at least one table, such as {'out/': docs}")
     with contextlib.ExitStack() as stack:
-        computed = _Computed(stack)
+        computed = _Computed(stack, is_for_running=session is not None)
         readable = {name: computed.readable(table) for name, table in tables.items()}
         if run is None:
             plan, programs = _of_writer(readable, layout, rejects=bool(rejects), has_folders=isinstance(df, Mapping))
@@ -271,8 +274,8 @@ def _reused(program: Program) -> list[tuple[str, str]]:
 class _Computed:
     """Parts of tables that Dask computes into working files before a run streams the rest."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
+    def __init__(self, stack: contextlib.ExitStack, *, is_for_running: bool) -> None:
+        self._stack, self._is_for_running = stack, is_for_running
         self._tables: dict[str, Any] = {}
         self.remarks: list[tuple[str, str]] = []
         self.needs: list[DiskNeed] = []
@@ -298,15 +301,15 @@ class _Computed:
             self.remarks.append(("reused", f"Dask has computed {_name(part)} before; {rows}"))
             return known.table
         rows_bytes, disk_bytes = about_bytes(part), about_disk_bytes(part)
-        where = "the working folder of the cluster" if spooler is None else spooler.folder.url
+        where = "the working folder of the cluster" if spooler is None else spooler.planned_folder.url
         size = "a size that is not known beforehand" if disk_bytes is None else f"about {_on_disk(disk_bytes)}"
         said = f"Dask computes {_name(part)} first and writes its rows to {where}: {size}"
         self.remarks.append(("working files", said))
         self.files = {"input_bytes": rows_bytes or 0, "input_files": part.npartitions}
-        if spooler is not None:
-            require_space(part, spooler.folder)
+        if spooler is not None and self._is_for_running:
+            require_space(part, spooler.planned_folder)
         if disk_bytes:
-            self.needs.append(DiskNeed(_name(part), {"rows that Dask computes": disk_bytes}, disk_bytes))
+            self.needs.append(DiskNeed(_name(part), {DASK_ROWS: disk_bytes}, disk_bytes))
         return stand_in(part, Folder(self._stack.enter_context(tempfile.TemporaryDirectory())))
 
 

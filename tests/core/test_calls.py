@@ -51,6 +51,14 @@ DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
         (lambda: DOCS.curate.keep_urls(["a"]), r"the list has none\. Pass it by name\. Its names are: block_lists, "),
         (lambda: cdf.concat(DOCS, DOCS), r"^concat takes its tables in one argument\. Pass a list or a dict of them$"),
         (
+            lambda: cdf.write_many({"out": DOCS}, "jsonl"),
+            r"^write_many takes at most 1 argument without a name, .* such as format='jsonl'$",
+        ),
+        (
+            lambda: cdf.push_to_hub(DOCS, "name/data"),
+            r"^a table \(DataFrame\) was given where an output folder",
+        ),
+        (
             lambda: cdf.write_many(DOCS, "out"),
             r"^write_many takes one dict of folders and their tables, such as \{'train/': train, 'test/': test\}$",
         ),

@@ -25,7 +25,7 @@ from distributed.utils import DequeHandler
 from distributed.worker_state_machine import GatherDepFailureEvent
 
 from curator_df.errors import BudgetError, StepMemoryError
-from curator_df.interactive.second_try import Gate, SecondTry, is_not_told, shown_logs, without_frames
+from curator_df.interactive.second_try import Gate, SecondTry, is_not_told, shown_logs, text_for_frames
 
 WORK_BYTES = 500_000_000
 
@@ -446,7 +446,7 @@ class Unprintable:
 )
 def test_a_malformed_log_message_of_another_library_does_not_raise(message, arguments, kept):
     record = logging.LogRecord("other", logging.INFO, "other.py", 1, message, arguments, None)
-    assert without_frames(record)
+    assert text_for_frames(record)
     assert record.getMessage() == kept
 
 
@@ -464,7 +464,7 @@ COMPUTE_FAILED = "Compute Failed\nKey:       %s\nException: %r\nTraceback: %r\n"
 def test_a_failure_that_the_client_raises_is_not_logged_to_the_terminal_too(error, told):
     record = logging.LogRecord("distributed.worker", 40, "worker.py", 1, COMPUTE_FAILED, ("k", repr(error), ""), None)
     assert is_not_told(record) is not told
-    without_frames(record)
+    text_for_frames(record)
     assert is_not_told(record) is not told
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.core.columns import has_no_type
 from curator_df.core.planning.lowering import current_spooler, foreign_part
 from curator_df.core.runner.session import current_session
@@ -72,6 +73,38 @@ def test_the_disk_for_a_table_that_dask_computes_first_is_counted(docs, monkeypa
     with pytest.raises(errors.DiskFullError) as started:
         cdf.shuffle_rows(docs.sort_values("n"), "out")
     assert str(refused.value) == str(started.value)
+
+
+def test_rows_that_dask_computes_first_are_planned_with_their_width(tmp_path):
+    rows = pd.DataFrame({"text": ["a text of some words " * 300] * 50, "n": range(50)})
+    rows.to_parquet(tmp_path / "a.parquet")
+    read, made = cdf.read_parquet(tmp_path / "a.parquet"), dd.from_pandas(rows, npartitions=2)
+    for run, step in ((None, cdf.drop_near_duplicates), (cdf.shuffle_rows, cdf.normalize_whitespace)):
+        (*_, of_read), (*_, of_made) = (cdf.explain(step(table), run).working_files.needs for table in (read, made))
+        assert 0.5 * of_read.needed_bytes < of_made.needed_bytes < 2 * of_read.needed_bytes
+    assert str(cdf.explain(made)).count("deleted at the end; rows that Dask computes when the cluster closes") == 1
+
+
+def test_a_plan_makes_no_folder_below_that_of_the_user(docs, tmp_path, monkeypatch):
+    monkeypatch.setattr(current_session(), "working_folder", WorkingFolder(str(tmp_path / "work")).path)
+    monkeypatch.delitem(vars(current_spooler()), "folder", raising=False)
+    cdf.explain({"a": docs, "b": docs}, cdf.blend, epochs={"a": 1, "b": 2})
+    said = dict(cdf.explain(docs.sort_values("n")).remarks)["working files"]
+    assert f"writes its rows to {tmp_path}/work/spool: about " in said
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_plan_for_another_cluster_knows_nothing_of_the_disk_of_this_one(docs, monkeypatch):
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 10)
+    assert cdf.explain(docs.sort_values("n"), memory="20GB").stages
+    assert cdf.explain(docs, cdf.find_near_duplicates, memory="20GB").stages
+
+
+def test_the_budget_of_a_plan_is_that_of_the_cluster_unless_it_is_named(docs):
+    allowed_bytes = current_session().layout.allowed_bytes
+    for options in ({}, {"processes": False}, {"cpus": 1}):
+        assert cdf.explain(docs, **options).layout.allowed_bytes == allowed_bytes
+    assert cdf.explain(docs, memory="1GB", processes=False).layout.allowed_bytes == 1_000_000_000
 
 
 def test_rows_that_are_merged_are_not_counted_twice():

@@ -23,6 +23,8 @@ from curator_df.memory.sizes import show_size, show_sizes
 
 JOURNAL_BYTES, RECORD_BYTES = 50_000, 2_000
 """Bytes of the journals of a stage, and of their records for each input split. Measured: 5 to 40 kB, and 0.6 to 1.5 kB."""
+DASK_ROWS = "rows that Dask computes"
+"""Name of the files for a table that Dask computes before a run."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class WorkingFiles:
         if not self.needs:
             yield "no working files"
             return
-        yield f"{_said(self.needed_bytes, self.most_bytes, self.needs)}, deleted at the end"
+        later = f"; {DASK_ROWS} when the cluster closes" if any(DASK_ROWS in need.parts for need in self.needs) else ""
+        yield f"{_said(self.needed_bytes, self.most_bytes, self.needs)}, deleted at the end{later}"
         if len(self.needs) > 1:
             for need in self.needs:
                 yield f"{need.name}: {_said(need.needed_bytes, need.needed_bytes + need.more_bytes, [need])}"

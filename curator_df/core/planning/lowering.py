@@ -118,6 +118,10 @@ class Spooler(Protocol):
     def folder(self) -> Folder:
         """Where working files are."""
 
+    @property
+    def planned_folder(self) -> Folder:
+        """Where working files are or would be; nothing is made."""
+
     def spooled(self, expression: Expr) -> Any:
         """Return what was written: ``table``, read back with the partitions that it had, and the ``index`` of its rows."""
 

@@ -73,7 +73,18 @@ def estimate_widths(source: Source, ranges: Ranges) -> dict[str, float]:
             if block is not None and len(block):
                 sizes.update({str(name): int(size) for name, size in block.memory_usage(index=False).items()})
                 rows += len(block)
-    return {name: size / rows for name, size in sizes.items()}
+    return {name: size / rows for name, size in sizes.items()} if rows else _stated_widths(source)
+
+
+def _stated_widths(source: Source) -> dict[str, float]:
+    """Return the widths of columns that follow from the size that a source states, of whose rows none can be read yet."""
+    rows = source.about_rows()
+    texts = [str(name) for name, dtype in source.meta.dtypes.items() if is_text(dtype)]
+    if not rows or not texts:
+        return {}
+    others = {str(name): float(VALUE_BYTES) for name in source.meta.columns if str(name) not in texts}
+    text_bytes = max(0.0, source.text_bytes / rows - sum(others.values())) / len(texts)
+    return {**others, **dict.fromkeys(texts, text_bytes)}
 
 
 def estimate_row_bytes(program: Program, ranges: Ranges) -> float:

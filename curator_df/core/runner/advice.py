@@ -11,6 +11,8 @@ from curator_df.files.storage import QUARANTINE_FOLDER
 from curator_df.memory.sizes import show_count, show_size, size_to_type
 from curator_df.receipts.receipt import Receipt
 
+READERS = ("read", "read_warc")
+"""Names of steps that read."""
 LEAST_SECONDS = 10.0
 """Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""
 MUCH_OF_THE_TIME = 0.6
@@ -126,10 +128,15 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
 
 def _rows(receipt: Receipt) -> Iterator[str]:
     # Readers drop records that are not documents: three of four in a crawl are requests, metadata or robots.txt files.
-    by_readers = sum(step.rows_dropped for step in receipt.steps if step.name.startswith("read"))
+    by_readers = sum(step.rows_dropped for step in receipt.steps if step.name in READERS)
     documents, dropped = receipt.rows_read - by_readers, receipt.rows_dropped - by_readers
     # With several outputs, one may be small on purpose.
-    if receipt.outputs == 1 and documents and dropped > 0.95 * documents:
+    if receipt.rows_read and not documents:
+        yield (
+            f"The reader kept none of the {show_count(receipt.rows_read, 'record')} of the input: check that the files hold "
+            "documents. See receipt.reasons() for the reasons"
+        )
+    elif receipt.outputs == 1 and dropped > 0.95 * documents > 0:
         yield "More than 95% of the rows were dropped. See receipt.reasons() for the rules that dropped them"
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     if receipt.rows_read and others > 0.01 * receipt.rows_read:

@@ -64,7 +64,7 @@ def explaining(layout: Layout, workdir: str, running: Session | None = None) -> 
     """
     session = Session(types.SimpleNamespace(status="planned"), layout, limits_data=False, workdir=workdir)
     if running is not None and running.workdir is not None:
-        session.workdir, session.working_folder = running.workdir, running.working_folder
+        session.workdir = running.workdir if running.working_folder is None else running.working_folder(make=False)
     token = _IS_EXPLAINING.set(True)
     try:
         with planned_with(session), dask.config.set(scheduler=_stopping()):

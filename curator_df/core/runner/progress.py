@@ -25,6 +25,8 @@ LINE_SECONDS = 30.0
 """Seconds between two lines of progress, where no progress bar is shown."""
 JOIN_SECONDS = 2.0
 """Maximum wait at the end of the work for a line that is being written."""
+UNSHOWN = (OSError, ValueError, RuntimeError, MemoryError)
+"""Errors of a notebook that can show nothing, as when its kernel ends. Work does not fail for its progress."""
 
 
 class Progress(Protocol):
@@ -183,7 +185,8 @@ class _Lines:
             if self._writer.is_alive():
                 self._writer.join(timeout=JOIN_SECONDS)
             if self._cell is not None and self._cell.is_shown and kind is None:
-                self._cell.show(f"{self.title}: finished after {show_duration(self._elapsed())}")
+                with contextlib.suppress(*UNSHOWN):
+                    self._cell.show(f"{self.title}: finished after {show_duration(self._elapsed())}")
 
     def show(self, done: int, total: int, text: str = "", title: str | None = None) -> None:
         """Remember how far the work is, for the next line; the time is that since the work got this title."""
@@ -198,7 +201,8 @@ class _Lines:
                 return
             if self._cell is not None:
                 if line:
-                    self._cell.show(line.rstrip())
+                    with contextlib.suppress(*UNSHOWN):
+                        self._cell.show(line.rstrip())
                 continue
             # A run does not end because nobody reads its progress: a pipe or file that was closed.
             with contextlib.suppress(OSError, ValueError):

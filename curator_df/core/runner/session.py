@@ -172,8 +172,9 @@ class Session:
     """Guard of the budget of all processes, where all workers are on this node."""
     workdir: str | None = None
     """Default folder for the results of ``find_`` operators, accessible to all workers."""
-    working_folder: Callable[[], str] | None = None
-    """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``."""
+    working_folder: Callable[..., str] | None = None
+    """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``.
+    With ``make=False``, returns the folder above it if it was not made."""
     compile: Callable[[Sequence[str]], object] | None = None
     """Compiles kernels, given their names, for workers that may not compile them."""
     revive: Callable[[], object] | None = None
@@ -252,9 +253,9 @@ class Session:
         kept = {**dict(self.layout.kept), **libraries}
         self.layout = dataclasses.replace(self.layout, kept=tuple(sorted(kept.items())))
 
-    def working(self, name: str) -> Folder:
-        """Return a folder for working files, which go with the cluster; only where there is a ``workdir``."""
-        home = self.workdir if self.working_folder is None else self.working_folder()
+    def working(self, name: str, *, make: bool = True) -> Folder:
+        """Return a folder for working files, which go with the cluster; only where there is a ``workdir``. Plans make none."""
+        home = self.workdir if self.working_folder is None else self.working_folder(make=make)
         return Folder(str(home), is_durable=False).below(name)
 
     def emit(self, event: Event) -> None:

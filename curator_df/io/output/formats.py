@@ -178,6 +178,11 @@ def rejects_sink(
 
 def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
     """Return the folder that a user gave."""
+    if hasattr(path, "dtypes"):
+        raise ParameterError(
+            f"a table ({type(path).__name__}) was given where an output folder is needed. Pass the path of a folder. To write a "
+            "table to the Hugging Face hub, use write_parquet(df, 'hf://datasets/name/data')"
+        )
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or not name or "\0" in name or has_no_bytes(name):
         raise ParameterError(

@@ -130,6 +130,11 @@ class Spool:
         """Where the files are."""
         return self._session.working(SPOOL_FOLDER)
 
+    @property
+    def planned_folder(self) -> Folder:
+        """Where the files are, or would be, below the folder of the user: without making a folder."""
+        return self._session.working(SPOOL_FOLDER, make=False)
+
     def spooled(self, expression: Any) -> Spooled:
         """Return the table of an expression, read back from working files, which are written first if they do not exist."""
         known = self.known(expression)

@@ -144,6 +144,9 @@ def test_the_drawing_of_a_plan_divides_the_budget_and_shows_the_steps_of_each_pa
     assert text.endswith("read → map_partitions(<lambda>) → drop_exact_duplicates → write")
     assert made.drawing() in made._repr_html_()
     assert dataclasses.replace(made, stages=()).drawing() == ""
+    kept = dataclasses.replace(made, held_bytes=20_000_000).drawing()
+    assert re.findall(r"> ?([a-z ]+ [\d.]+ [GM]B)<", kept)[2] == "what steps keep in each worker 40 MB"
+    assert "width:2.0%" in kept
 
 
 def test_a_pass_that_two_outputs_share_is_planned_once(plan):

@@ -66,6 +66,11 @@ def test_a_run_without_symptoms_gets_no_advice():
         ),
         ({"retries": {"exclusive": 9}}, "9 of 40 input splits ran exclusively"),
         ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95% of the rows were dropped"),
+        (
+            {"steps": [StepReceipt("read_warc", 1_000, 0, 1.0)]},
+            "The reader kept none of the 1,000 records of the input",
+        ),
+        ({"steps": [StepReceipt("readability", 1_000, 10, 1.0)]}, "More than 95% of the rows were dropped"),
         ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),
         (
             {"steps": steps(profile=30.0)},
