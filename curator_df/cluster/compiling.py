@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import subprocess
 import sys
 import threading
@@ -104,7 +103,7 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
 def _compile_batches(
     divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]
 ) -> list[Sequence[str]]:
-    """Compile batches of kernels, a few concurrently; return those whose process was killed, as by the guard of a budget."""
+    """Compile batches of kernels, a few concurrently; return those whose process ended for lack of memory."""
     waiting, failed, killed = list(divided), list[str](), list[Sequence[str]]()
 
     def work() -> None:
@@ -114,7 +113,8 @@ def _compile_batches(
             except IndexError:
                 return
             status, said = _compile_batch(batch, done)
-            if status == -signal.SIGKILL:
+            # The system kills it, or LLVM ends it by a signal; Python's own error has a traceback.
+            if (status < 0 and not said) or "MemoryError" in said.rpartition("\n")[2] or "out of memory" in said:
                 killed.append(batch)
             elif status:
                 failed.append(said or f"its process ended with status {status}")

@@ -10,13 +10,11 @@ same ones after it.
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
 import pyarrow as pa
-from dask._expr import FinalizeCompute
 from dask.dataframe.dask_expr import _expr, _groupby, _merge, _reductions, _shuffle
 from dask.dataframe.dask_expr._expr import AsType, Blockwise, Expr, Projection, _DelayedExpr
 from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
@@ -25,11 +23,7 @@ from dask.delayed import Delayed
 from dask.utils import get_default_shuffle_method
 from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 
-MADE_FROM = "_curator_df_made_from"
-"""Attribute of an optimized computation: the one that was optimized."""
-_splits_groups = contextvars.ContextVar("splits_groups", default=False)
 _tune_groupby = _groupby.GroupByApplyConcatApply._tune_down
-_tune_reduction = _groupby.GroupByReduction._tune_down
 _lower_shuffle, _lower_merge = _shuffle.Shuffle._lower, _merge.Merge._lower
 _plain_projection, _groupby_projection = _expr.plain_column_projection, _groupby.groupby_projection
 
@@ -104,61 +98,7 @@ def in_one_partition(expr: Any) -> Any:
         isinstance(expr, _groupby.Cov | _groupby.Head) or _has_nested_groups(expr)
     ):
         return expr.substitute_parameters({"split_out": 1})
-    return _as_many_as_the_input(expr, _tune_groupby)
-
-
-def in_few_partitions(expr: Any) -> Any:
-    """Return variances and numbers of unique values of groups in as many partitions as Dask, or a second attempt, gives them."""
-    return _as_many_as_the_input(expr, _tune_reduction)
-
-
-def _as_many_as_the_input(expr: Any, tune: Callable[[Any], Any]) -> Any:
-    """Return groups in as many partitions as their input at a second attempt; at first, or if that cannot be, in Dask's number.
-
-    Dask sorts groups in one partition only. In several, it repeats every category of a key in each.
-    """
-    if not _splits_groups.get():
-        return tune(expr)
-    columns = expr.frame._meta if expr.frame.ndim > 1 else {}
-    keys = [key._meta if isinstance(key, Expr) else columns.get(key) for key in expr.by]
-    is_whole = expr.sort or any(key is None or isinstance(key.dtype, pd.CategoricalDtype) for key in keys)
-    if expr.operand("split_out") is not None or is_whole:
-        return tune(expr)
-    return expr.substitute_parameters({"split_out": True})
-
-
-def with_split_groups(computation: Any) -> Any:
-    """Return a computation whose groups Dask joins in as many tasks as the input has partitions, each a smaller part of them.
-
-    Dask takes fewer (a fifteenth for one key), but the groups of a column of documents are as large as the input. Values stay the
-    same. The order of the groups changes, as it does with the number of partitions; groups with ``sort=True`` are not split.
-
-    Parameters
-    ----------
-    computation : Expr
-        What ``dask.compute`` has optimized and passes to a client.
-
-    Returns
-    -------
-    Expr or None
-        The computation, optimized again; None if that changes nothing.
-    """
-    before = vars(computation).get(MADE_FROM)
-    if before is None:
-        return None
-    token = _splits_groups.set(True)
-    try:
-        made = before.optimize()
-    finally:
-        _splits_groups.reset(token)
-    return None if made._name == computation._name else made
-
-
-def optimize_and_remember(computation: Any, **options: Any) -> Any:
-    """Return an optimized computation that refers to the original."""
-    made = super(FinalizeCompute, computation).optimize(**options)
-    vars(made)[MADE_FROM] = computation  # Dask lets nobody set an attribute
-    return made
+    return _tune_groupby(expr)
 
 
 def shuffled_by_tasks(expr: Any) -> Any:
@@ -216,8 +156,6 @@ _expr.plain_column_projection = _reductions.plain_column_projection = choose_bef
 _groupby.groupby_projection = choose_before_groupby
 Var._simplify_down = without_nullable_types
 _groupby.GroupByApplyConcatApply._tune_down = in_one_partition
-_groupby.GroupByReduction._tune_down = in_few_partitions
-FinalizeCompute.optimize = optimize_and_remember
 _expr.Head._tune_down = _expr.Tail._tune_down = look_at_all_groups
 _shuffle.Shuffle._lower = shuffled_by_tasks
 _merge.Merge._lower = merged_by_tasks

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import errno
 import logging
 import os
 import threading
@@ -22,6 +23,7 @@ from functools import partial
 from typing import Any
 
 import psutil
+import pyarrow as pa
 from dask._expr import Expr, _ExprSequence
 from dask.base import is_dask_collection
 from dask.core import flatten
@@ -38,7 +40,6 @@ from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.cleaning_up import clean_up
-from curator_df.core.column_choice import with_split_groups
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
@@ -83,7 +84,10 @@ AGAIN = "Start a cluster (or connect to one) again, and compute the table again"
 LOG = logging.getLogger("curator_df.core")
 DASK_LOG = logging.getLogger("distributed.protocol.core")
 NO_PICKLE = "Could not serialize object"
-"""First words of Dask's error for a result that cannot be sent; the traceback of the worker may follow."""
+"""First words of Dask's error for a result that cannot be sent; the traceback of the worker may follow. Without one, there was
+no memory for it either."""
+SHUFFLE_CAUSES = (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError)
+"""Errors of the rows of a shuffle, and not of its network, memory or disk."""
 
 
 def return_in_pieces(session: Session) -> Callable[[], None]:
@@ -112,13 +116,6 @@ def _change_methods(session: Session, reaches: bool) -> None:
     dask_get = type(client).get
     lost: collections.Counter[Any] = collections.Counter()
 
-    def attempt(options: dict[str, Any], dsk: Any, keys: Any) -> Any:
-        with _unlogged(), _workers_brought_back(session, _keys_waited_for(dsk, keys)):
-            expect_loss(session.client)
-            session.weigh_client()
-            prepare_kernels(session, parts_of(dsk))
-            return _computed(session, dask_get, dsk, keys, options)
-
     def get(self: Any, dsk: Any, keys: Any, **options: Any) -> Any:
         if not _is_plain(self, options):
             return dask_get(self, dsk, keys, **options)
@@ -127,8 +124,11 @@ def _change_methods(session: Session, reaches: bool) -> None:
             require_open(session.client, AGAIN)
             lost.clear()
             shown = progress_lines("computing with Dask", partial(_tasks_in_words, session.client))
-            with shown:
-                return _in_two_tries(partial(attempt, options), dsk, keys)
+            with shown, _unlogged(), _workers_brought_back(session, _keys_waited_for(dsk, keys)):
+                expect_loss(session.client)
+                session.weigh_client()
+                prepare_kernels(session, parts_of(dsk))
+                return _computed(session, dask_get, dsk, keys, options)
         except Exception as exc:  # noqa: BLE001 - each is raised again below
             # The original refers to frames, and these to the futures, whose results would stay on the workers.
             error = None if isinstance(exc, CuratorError) else _lost(session, exc) or _named(session, exc)
@@ -141,21 +141,6 @@ def _change_methods(session: Session, reaches: bool) -> None:
     client._gather_remote = types.MethodType(_bounded(type(client)._gather_remote, reaches, lost), client)
     for name in STARTED_ELSEWHERE:
         setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
-
-
-def _in_two_tries(attempt: Callable[[Any, Any], Any], dsk: Any, keys: Any) -> Any:
-    """Return what a computation gives; one with groups that runs out of memory on a worker is tried with more, smaller tasks."""
-    try:
-        return attempt(dsk, keys)
-    except Exception as exc:
-        # Other errors of this class are of results that do not fit into this process.
-        is_of_task = isinstance(exc, BudgetError) and KEY in vars(exc)
-        again = with_split_groups(dsk) if isinstance(dsk, Expr) and (is_of_task or _lacks_memory(exc)) else None
-        if again is None:
-            raise
-    # Only here are the frames of the failure, and the results that they refer to, released.
-    release_free_memory()
-    return attempt(again, list(flatten(again.__dask_keys__())))
 
 
 def reaches_workers(client: Any) -> bool:
@@ -462,40 +447,45 @@ def _operation(key: Any) -> str:
 
 def _named(session: Session, exc: Exception) -> CuratorError | None:
     """Return the error for a computation that failed for lack of memory or disk, or in a shuffle; None for any other failure."""
-    if isinstance(exc, P2POutOfDiskError):
+    cause = exc.__cause__ or exc.__context__ or exc
+    if isinstance(exc, P2POutOfDiskError) or (_is_of_shuffle(exc) and getattr(cause, "errno", 0) == errno.ENOSPC):
         return DiskFullError(
             "No space is left in the spill directory for the temporary files of a shuffle of Dask (a sort, merge or groupby of "
             "many keys). Free some space, or start the cluster with spill_directory= on a larger disk."
         )
-    if _lacks_memory(exc):
-        return _lack_of_memory(session, exc)
-    if str(exc).startswith(NO_PICKLE):
-        what, *_, why = str(exc).strip().split("\n")
+    if _is_of_shuffle(exc) and isinstance(cause, SHUFFLE_CAUSES) and not is_out_of_memory(exc):
         return ExpressionError(
-            f"A result of the computation cannot be sent from its worker to another process: "
-            f"{what.replace(NO_PICKLE, 'an object')} cannot be pickled ({why[:200]}). Let the function return other values, such "
-            "as strings, numbers, lists or dicts."
+            f"A shuffle of Dask (a sort, merge or groupby of many keys) failed: {type_and_text(cause)}. Dask passes rows "
+            "between workers as Arrow tables, in which all values of a column have one type. If a column is the cause, convert "
+            "it first (astype), or leave it out."
         )
-    if not _is_of_shuffle(exc):
-        return None
-    cause = exc.__cause__ or exc.__context__
-    return ExpressionError(
-        f"A shuffle of Dask (a sort, merge or groupby of many keys) failed: {type_and_text(cause or exc)}. Dask passes rows "
-        "between workers as Arrow tables, in which all values of a column have one type. If a column is the cause, convert it "
-        "first (astype), or leave it out."
-    )
+    unsent = _why_unsent(exc)
+    if unsent and not _is_of_memory(unsent):
+        what = str(exc).partition("\n")[0].replace(NO_PICKLE, "an object")
+        return ExpressionError(
+            f"A result of the computation cannot be sent from its worker to another process: {what} cannot be pickled "
+            f"({unsent[:200]}). Let the function return other values, such as strings, numbers, lists or dicts."
+        )
+    # What else ends a shuffle is mostly that a worker was killed, which the others see as a lost connection.
+    if unsent is not None or isinstance(exc, KilledWorker) or _is_of_shuffle(exc) or is_out_of_memory(exc):
+        return _lack_of_memory(session, exc)
+    return None
 
 
 def _is_of_shuffle(exc: BaseException) -> bool:
     return isinstance(exc, RuntimeError) and str(exc).startswith("P2P ") and "failed during" in str(exc)
 
 
-def _lacks_memory(exc: BaseException) -> bool:
-    """Return whether an error that is not of curator_df says that a computation ran out of memory."""
-    said = str(exc)
-    # The memory lacked for the traceback of the worker, too, if there is none.
-    is_unsent = said.startswith(NO_PICKLE) and ("MemoryError" in said or "\n" not in said.strip())
-    return isinstance(exc, KilledWorker) or is_out_of_memory(exc) or is_unsent
+def _why_unsent(exc: BaseException) -> str | None:
+    """Return the last line of the traceback of a result that could not be pickled, empty without one; None for other errors."""
+    said = str(exc).strip()
+    return said.split("\n")[-1] * ("\n" in said) if said.startswith(NO_PICKLE) else None
+
+
+def _is_of_memory(line: str) -> bool:
+    """Return whether the last line of a traceback is the error of a failed allocation."""
+    kind, _, said = line.partition(": ")
+    return kind.endswith(("MemoryError", "bad_alloc")) or is_out_of_memory(RuntimeError(said))
 
 
 def _lack_of_memory(session: Session, exc: Exception) -> BudgetError:

@@ -10,7 +10,6 @@ What it knows of workers, and what it tells them, is in the files of FOLDER (`cu
 modules of the standard library and nothing else, like `peak`.
 """
 
-import errno
 import os
 import signal
 import struct
@@ -204,6 +203,18 @@ class Family:
         command = system.command_line(pid)
         is_own = above.kind == OWN or started < self.began or any(part in command for part in OURS)
         return (OWN, 0) if is_own else (OTHER, above.worker)
+
+    def is_other(self, one: Member) -> bool:
+        """Return whether a process is not of curator_df, by its command line of now.
+
+        A process that the client has just started has the command line of the client until it runs its own program.
+        """
+        if one.kind == OTHER and not one.worker and one.parent in self.members:
+            try:
+                one.kind, one.worker = self._kind(one.pid, one.parent, one.started)
+            except OSError:  # it has ended
+                return True
+        return one.kind == OTHER
 
     def read_pages(self) -> "tuple[bool, bool]":
         """Read the resident pages of all, forget those that have ended; return whether any changed, and whether any ended."""
@@ -465,6 +476,8 @@ class Guard:
         """End what is to be ended, one after the other."""
         members = self.family.members
         while (one := offender(members.values(), self._bound + ahead - self.wall)) is not None:
+            if one.kind == OTHER and not self.family.is_other(one):
+                continue
             same = [other for other in members.values() if other.kind == OTHER and other.worker == one.worker]
             shared = one.shmem + one.files
             took = sum(other.held for other in same) if one.kind == OTHER else max(shared, one.held - one.idle)
@@ -505,7 +518,7 @@ class Guard:
             self._lines.append(fields)
         try:
             while self._lines:
-                append_line(f"{self.folder}/{ENDED}", self._lines[0])
+                system.append_line(f"{self.folder}/{ENDED}", self._lines[0])
                 del self._lines[0]
         except OSError:  # the guard goes on: without it, nothing would hold the budget
             return
@@ -539,7 +552,7 @@ class Guard:
         if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
             self._limits_due = free
             for one in self.family.members.values():
-                if one.kind == OTHER and not one.ended and not one.planned:
+                if self.family.is_other(one) and not one.ended and not one.planned:
                     system.limit_data_of(one.pid, free)
 
 
@@ -549,25 +562,6 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except OSError:  # it has ended, or belongs to somebody else now
         return
-
-
-def append_line(path: str, fields: "list[object]") -> None:
-    """Append a line to a file that others read at the same time: at once, so that none of them sees half of it.
-
-    Raises
-    ------
-    OSError
-        If the disk has no room for it; nothing of it is then in the file.
-    """
-    line = ("\t".join(map(str, fields)) + "\n").encode()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        before = os.fstat(file).st_size
-        if os.write(file, line) < len(line):
-            os.ftruncate(file, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-    finally:
-        os.close(file)
 
 
 def open_file(path: str, flags: int = 0) -> int:

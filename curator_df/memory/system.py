@@ -10,6 +10,7 @@ It is part of scripts that start without the package (`peak`, `guard`), so it im
 psutil and ctypes are imported where they are used.
 """
 
+import errno
 import os
 import resource
 import stat
@@ -474,3 +475,22 @@ def seconds_since_boot() -> float:
     """Return a monotonic time that includes the time in which the machine sleeps."""
     # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps.
     return time.clock_gettime(time.CLOCK_MONOTONIC if sys.platform == "darwin" else time.CLOCK_BOOTTIME)
+
+
+def append_line(path: str, fields: "list[object]") -> None:
+    """Append a line to a file that others read at the same time: at once, so that none of them sees half of it.
+
+    Raises
+    ------
+    OSError
+        If the disk has no room for it; nothing of it is then in the file.
+    """
+    line = ("\t".join(map(str, fields)) + "\n").encode()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        before = os.fstat(file).st_size
+        if os.write(file, line) < len(line):
+            os.ftruncate(file, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(file)

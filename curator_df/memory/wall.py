@@ -36,12 +36,19 @@ from curator_df.memory.guard import (
     SLOT_BYTES,
     WORKER,
     WRITTEN,
-    append_line,
     open_file,
 )
 from curator_df.memory.limits import refuse_hard_limit, same_limits
 from curator_df.memory.sizes import show_size, show_sizes
-from curator_df.memory.system import PORTABLE, SHARED_FOLDER, adopt_orphans, is_memory, limit_data_of
+from curator_df.memory.system import (
+    PORTABLE,
+    SHARED_FOLDER,
+    adopt_orphans,
+    append_line,
+    exists,
+    is_memory,
+    limit_data_of,
+)
 
 WALL_VARIABLE = "CURATOR_DF_WALL"
 """Environment variable of workers: the folder of the wall."""
@@ -137,6 +144,8 @@ class WorkerSide:
         self._steps: dict[int, str] = {}
         self._last_steps = b""
         self._started: dict[int, int] = {}
+        self._starters: dict[int, str] = {}
+        """Steps that have started processes which may still run, by the number of the process."""
         self._planning: set[int] = set()
         self._promised: list[tuple[float, int, int]] = []
         self._place = self._handled = 0
@@ -179,13 +188,13 @@ class WorkerSide:
             yield
         except Exception as exc:
             if (ended := self._of_thread(thread)) is not None:
-                raise ended.error(self._number, repr(name)) from exc
+                raise ended.error(self._number, self._starters.get(ended.child, repr(name))) from exc
             if thread in self._started.values():
                 exc.add_note(self._remedy())
             raise
         else:
             if (ended := self._of_thread(thread)) is not None:
-                raise ended.error(self._number, repr(name))
+                raise ended.error(self._number, self._starters.get(ended.child, repr(name)))
         finally:
             self._leave(thread)
 
@@ -208,6 +217,8 @@ class WorkerSide:
             self._steps.pop(thread, None)
             self._show_steps()
             self._started = {pid: by for pid, by in self._started.items() if by != thread}
+            live = self._started.keys() | {one.child for one in self._ended}
+            self._starters = {pid: step for pid, step in self._starters.items() if pid in live or exists(pid)}
 
     def _show_steps(self) -> None:
         if self._steps:
@@ -234,7 +245,10 @@ class WorkerSide:
         with self._lock:
             if threading.get_ident() in self._planning:
                 return
-            self._started[pid] = threading.get_ident()
+            thread = threading.get_ident()
+            self._started[pid] = thread
+            if thread in self._steps:
+                self._starters[pid] = repr(self._steps[thread])
         limit_data_of(pid, max(self.free_bytes(), LEAST_CHILD_BYTES))
 
     @contextlib.contextmanager

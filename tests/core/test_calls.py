@@ -13,7 +13,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.arguments import did_you_mean_path
-from curator_df.errors import ExpressionError
+from curator_df.errors import ExpressionError, ParameterError
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
 
@@ -53,10 +53,6 @@ DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
         (
             lambda: cdf.write_many({"out": DOCS}, "jsonl"),
             r"^write_many takes at most 1 argument without a name, .* such as format='jsonl'$",
-        ),
-        (
-            lambda: cdf.push_to_hub(DOCS, "name/data"),
-            r"^a table \(DataFrame\) was given where an output folder",
         ),
         (
             lambda: cdf.write_many(DOCS, "out"),
@@ -153,3 +149,8 @@ def test_relative_paths_are_corrected_too(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     assert did_you_mean_path("modle") == ". Did you mean 'model'?"
+
+
+def test_a_table_in_the_place_of_a_folder_is_named_without_its_repr():
+    with pytest.raises(ParameterError, match=r"^a table \(DataFrame\) was given where an output folder is needed"):
+        cdf.push_to_hub(DOCS, "name/data")

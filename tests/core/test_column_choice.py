@@ -6,12 +6,8 @@ from __future__ import annotations
 import dask.dataframe as dd
 import pandas as pd
 import pytest
-from dask._expr import FinalizeCompute
-from dask.base import collections_to_expr
-from dask.dataframe.dask_expr._reductions import Aggregate
 
 from curator_df import read_parquet  # noqa: F401 - whatever makes a table corrects Dask's optimizer
-from curator_df.core.column_choice import with_split_groups
 
 TABLE = pd.DataFrame(
     {
@@ -111,35 +107,3 @@ def test_a_look_at_groups_in_several_partitions_has_rows_of_all(look, count):
         assert (table == expected.sum()[table.index]).all()
     index = getattr(groups.sum().index, look)(2, compute=False).compute(scheduler="synchronous")
     assert len(set(index) & set(range(7))) == 2
-
-
-GROUPS = {
-    "counts": (lambda table: table.groupby("group")["n"].count(), 20),
-    "several statistics": (lambda table: table.groupby("group").agg({"n": ["min", "mean"]}), 20),
-    "variances": (lambda table: table.groupby("group")["n"].var(), 20),
-    "two keys": (lambda table: table.groupby(["group", "k"])["n"].sum(), 20),
-    "a computed key": (lambda table: table.groupby(table["group"].str.len())["n"].sum(), 20),
-    "sorted": (lambda table: table.groupby("group", sort=True)["n"].sum(), None),
-    "a number of partitions": (lambda table: table.groupby("group")["n"].sum(split_out=2), None),
-    "categories": (
-        lambda table: table.assign(c=table["k"].astype("category")).groupby("c", observed=True)["n"].sum(),
-        None,
-    ),
-    "covariances": (lambda table: table[["k", "n", "f"]].groupby("k").cov(), None),
-    "no groups": (lambda table: table["n"].sum(), None),
-}
-
-
-@pytest.mark.parametrize(("groups", "partitions"), GROUPS.values(), ids=GROUPS)
-@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar divide:RuntimeWarning")  # of Dask's empty table
-def test_groups_are_split_where_dask_can_join_them_in_several_tasks(groups, partitions):
-    rows = pd.DataFrame({"k": [number % 7 for number in range(60)], "n": range(60), "f": [n / 4 for n in range(60)]})
-    rows["group"] = pd.array([f"g{number}" for number in rows["k"]], dtype="string")
-    found = groups(dd.from_pandas(rows, npartitions=20))
-    computation = FinalizeCompute(collections_to_expr((found,))).optimize()
-    split = with_split_groups(computation)
-    assert (split is None) == (partitions is None)
-    assert computation._name == FinalizeCompute(collections_to_expr((found,))).optimize()._name  # only the second time
-    if split is not None:
-        assert max(node.npartitions for node in split.walk() if isinstance(node, Aggregate)) == partitions
-        assert max(node.npartitions for node in computation.walk() if isinstance(node, Aggregate)) < partitions

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import dask
 import dask.dataframe as dd
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -205,37 +204,6 @@ def test_the_rows_of_an_error_after_a_shuffle_are_not_guessed(docs):
 )
 def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected):
     assert operation(docs) == expected
-
-
-def total_of_large_groups(groups):
-    """Return the sum of each group, and use 250 kB for each on the way: all 4,000 do not fit into a worker, a few hundred do."""
-    np.zeros(groups.ngroups * 250_000, "uint8")
-    return groups.sum()
-
-
-@pytest.fixture
-def large_groups(docs):
-    """Groups by text that run out of memory where one task joins all of them."""
-    total = dd.Aggregation("total", chunk=lambda groups: groups.sum(), agg=total_of_large_groups)
-    return lambda **how: docs.groupby("text", **how)["n"].agg(total)
-
-
-def test_groups_that_run_out_of_memory_are_joined_by_more_and_smaller_tasks(large_groups):
-    groups = large_groups()
-    assert groups.optimize().npartitions == 1  # at first
-    table = groups.compute()
-    numbers = table.index.str.split(" ", n=1).str[0].astype("int64")
-    assert sorted(numbers) == list(range(ROWS // 2))
-    assert table.tolist() == (4 * numbers + 1).tolist()
-    for look in (table.head(3), table.tail(3)):
-        assert getattr(groups, "head" if look.index[0] == table.index[0] else "tail")(3).to_dict() == look.to_dict()
-    assert len(groups) == ROWS // 2
-    assert groups.sum().compute() == ROWS * (ROWS - 1) // 2
-
-
-def test_groups_that_are_to_be_sorted_are_not_split(large_groups):
-    with pytest.raises(BudgetError, match="ran out of memory twice"):
-        large_groups(sort=True).compute()
 
 
 @pytest.mark.parametrize("made", ["o", 1])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from distributed.client import ClosedClientError
+from distributed.comm.core import CommClosedError
 from distributed.shuffle._exceptions import P2POutOfDiskError
 
 from curator_df.core.runner.session import Patience
@@ -31,7 +32,36 @@ def test_operations_have_names_that_users_know():
             ExpressionError,
             "TypeError: no such type",
         ),
-        (RuntimeError("P2P 1f failed during barrier phase"), None, ExpressionError, "RuntimeError: P2P 1f failed"),
+        (
+            RuntimeError("P2P 1f failed during barrier phase"),
+            None,
+            BudgetError,
+            "shuffle of Dask (a sort, merge or groupby",
+        ),
+        (
+            RuntimeError("P2P 1f failed during transfer phase"),
+            CommClosedError("in <TCP>"),
+            BudgetError,
+            "ran out of memory",
+        ),
+        (
+            RuntimeError("P2P 1f failed during transfer phase"),
+            OSError(errno.ENOSPC, "full"),
+            DiskFullError,
+            "spill_directory=",
+        ),
+        (
+            TypeError("Could not serialize object of type A\n\nRuntimeError: can't start new thread"),
+            None,
+            BudgetError,
+            "memory",
+        ),
+        (
+            TypeError("Could not serialize object of type A\n\nValueError: OutOfMemoryErrors"),
+            None,
+            ExpressionError,
+            "ValueError",
+        ),
         (
             TypeError("Could not serialize object of type DataFrame"),
             None,

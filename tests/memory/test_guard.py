@@ -87,6 +87,27 @@ def test_shared_memory_and_what_is_over_the_limit_are_what_no_limit_binds():
     assert excess(member(1, 400, WORKER, shmem=100, limit=500)) == 100 * MB
 
 
+def test_a_process_that_begins_a_program_of_ours_late_is_known_then(watch):
+    """Right after its start, a process has the command line of the one that started it."""
+    program = "print('there', flush=True); input()  # of curator_df"
+    late = subprocess.Popen(
+        ["sh", "-c", 'read line; exec "$PYTHON" -c "$PROGRAM"'],
+        env={**os.environ, "PYTHON": sys.executable, "PROGRAM": program},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with late:
+        watching = watch(os.getpid(), 1 << 40)
+        one = watching.family.members[late.pid]
+        assert watching.family.is_other(one)
+        late.stdin.write(b"\n")
+        late.stdin.flush()
+        assert late.stdout.readline() == b"there\n"
+        assert not watching.family.is_other(one)
+        assert one.kind == guard.OWN
+        late.communicate(b"\n")
+
+
 TAKES = """
 import sys, time
 x = bytearray(b"1") * int(sys.argv[1])

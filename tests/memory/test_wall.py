@@ -12,8 +12,8 @@ import pytest
 
 from curator_df.errors import CuratorError, StepMemoryError
 from curator_df.memory import limits
-from curator_df.memory.guard import PAST, append_line
-from curator_df.memory.system import PORTABLE
+from curator_df.memory.guard import PAST
+from curator_df.memory.system import PORTABLE, append_line
 from curator_df.memory.wall import LEAST_CHILD_BYTES, Wall, read_ended, users_step
 
 pytestmark = pytest.mark.quick
@@ -23,7 +23,8 @@ WORKER = """
 import json, mmap, os, resource, struct, subprocess, sys, tempfile, threading, time
 from multiprocessing import shared_memory
 from curator_df.memory import wall
-from curator_df.memory.guard import HEAD, append_line
+from curator_df.memory.guard import HEAD
+from curator_df.memory.system import append_line
 from curator_df.errors import StepMemoryError
 
 folder = sys.argv[1]

@@ -18,8 +18,8 @@ from curator_df.core.runner.retry_units import MOST_UNITS, fitting_start, narrow
 from curator_df.core.tasks.task import Attempt, Job
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.memory.budget import choose_layout
-from curator_df.memory.guard import append_line
 from curator_df.memory.limits import release_free_memory
+from curator_df.memory.system import append_line
 from curator_df.memory.wall import Wall
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
 from tests.core.runner.fake_client import (
