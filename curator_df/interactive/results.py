@@ -55,7 +55,7 @@ from curator_df.errors import (
     WorkerLostError,
     type_and_text,
 )
-from curator_df.interactive.second_try import RANGE_KEY
+from curator_df.interactive.second_try import RANGE_KEY, REMEDY
 from curator_df.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.memory.counted_memory import counted_bytes
 from curator_df.memory.limits import release_free_memory
@@ -499,6 +499,6 @@ def _lack_of_memory(session: Session, exc: Exception) -> BudgetError:
     cause = f"{type(exc).__name__}{': ' * bool(said)}{said[:200]}"
     return BudgetError(
         f"{what}. A worker may use {show_size(session.layout.work_bytes)} of memory={session.layout.memory_argument}.\n"
-        "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory=.\n"
+        f"{REMEDY}.\n"
         f"Cause: {cause}"
     )

@@ -74,7 +74,10 @@ ERROR_FIELDS = ("exception", "traceback", "exception_text", "traceback_text")
 FAILED = "Compute Failed"
 """Beginning of the message that a worker logs when a task fails; distributed 2026.7.1."""
 OWN_ERROR = re.compile(r"^Exception: ['\"]+(BudgetError|StepMemoryError)\(", re.MULTILINE)
-REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory="
+REMEDY = (
+    "Use smaller partitions (blocksize= of the reader), fewer columns or rows, split_out=True in an aggregation of many groups, "
+    "or start the cluster with a larger memory="
+)
 """Advice for an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
 """Maximum wait in seconds for the worker to write its results to disk."""
