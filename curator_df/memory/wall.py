@@ -209,6 +209,12 @@ class WorkerSide:
 
     def _enter(self, thread: int, name: str) -> None:
         with self._lock:
+            if (
+                not self._steps
+            ):  # what another step left behind is not ended for this one, and the rows of that step are complete
+                self._take_ended(
+                    lambda one: repr(name) not in (self._starters.get(one.child) or one.steps or repr(name))
+                )
             self._steps[thread] = name
             self._show_steps()
 
@@ -231,14 +237,19 @@ class WorkerSide:
     def _of_thread(self, thread: int) -> Ended | None:
         """Return something that was ended and that a thread has started, as far as is known; None if there is nothing."""
         with self._lock:
-            new, self._place = read_ended(self.folder, self._place)
-            self._ended += [one for one in new if one.worker == self._pid]
-            mine = [one for one in self._ended if self._started.get(one.child, thread) == thread]
-            self._ended = [one for one in self._ended if one not in mine]
-            if mine:
-                self._handled += len(mine)
-                self._write_head()
+            mine = self._take_ended(lambda one: self._started.get(one.child, thread) == thread)
             return max(mine, key=lambda one: one.took_bytes, default=None)
+
+    def _take_ended(self, is_taken: Callable[[Ended], bool]) -> list[Ended]:
+        """Return what was ended and is handled now, and tell the guard; what else was ended waits for its step."""
+        new, self._place = read_ended(self.folder, self._place)
+        self._ended += [one for one in new if one.worker == self._pid]
+        taken = [one for one in self._ended if is_taken(one)]
+        self._ended = [one for one in self._ended if one not in taken]
+        if taken:
+            self._handled += len(taken)
+            self._write_head()
+        return taken
 
     def bound_child(self, pid: int) -> None:
         """Let a process that this thread has just started ask for what is free, unless it is in the plan."""

@@ -108,6 +108,19 @@ def after():
 
 said["after"] = error_of(after)
 
+def later():
+    with wall.users_step("g"):
+        pass
+
+with wall.users_step("f"):
+    left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+end(left.pid)
+said["left behind, then another step"] = error_of(later)
+end(left.pid)
+said["left behind, then the same step"] = error_of(after)
+left.kill()
+left.wait()
+
 def of_another():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -214,7 +227,14 @@ def test_what_was_ended_is_an_error_of_the_step_whatever_its_function_does(said,
 
 def test_an_end_is_an_error_once(said):
     assert said["after"] == ""
-    assert said["handled"] == 3
+    assert said["handled"] == 5
+
+
+def test_what_a_step_left_behind_is_no_error_of_another_step(said):
+    assert said["left behind, then another step"] == ""
+    assert said["left behind, then the same step"].startswith(
+        "StepMemoryError: step 'f' starts processes that took 700 MB"
+    )
 
 
 def test_an_end_is_an_error_of_the_thread_that_started_it(said):

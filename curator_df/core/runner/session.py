@@ -135,6 +135,10 @@ class PeakSampler:
         return int(self._line(command) or 0)
 
     def _line(self, command: str) -> str:
+        """Return an answer; a process that ended meanwhile is replaced, and the new one is asked. Empty after `close`."""
+        return self._answer(command) or self._answer(command)
+
+    def _answer(self, command: str) -> str:
         with self._asking:
             if self._is_closed:
                 return ""
