@@ -21,8 +21,8 @@ from dask.dataframe.dask_expr._expr import Expr, MapPartitions, Projection, _Del
 from dask.dataframe.dask_expr.io import FromMap
 from dask.dataframe.dispatch import make_meta_dispatch
 
+import curator_df.core.column_choice
 import curator_df.core.percentiles  # noqa: F401 - Dask computes percentiles of our columns wherever a table is known
-from curator_df.core import column_choice  # noqa: F401 - corrects the optimizer of Dask
 from curator_df.core.backend import is_on_device
 from curator_df.core.planning.dask_steps import (
     EXPLODES,
