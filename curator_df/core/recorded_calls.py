@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of public functions, kept with the tables that they return: how a chain was built, so that a receipt can repeat it.
+"""Keep each call of a public function with the table that it returned, so that a chain can be described and repeated.
 
 A call lives as long as the table's expression. Tables that Dask's own operations return have no call.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deferred drops of rows, or of parts of texts, with the same key, except for the one of each group that is kept.
+"""Remove rows or parts of texts with equal keys, by comparing all keys first or by deciding in input order.
 
 A drop of all rows but the first with each key can decide while the rows are written, so that the input is read once.
 

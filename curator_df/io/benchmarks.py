@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks as files: their texts item by item, and their identity.
+"""Read evaluation benchmarks from files, notice later changes, and build the table of n-grams for decontamination.
 
 A file is JSON Lines, Parquet, or plain text with an item on each line; JSON Lines and text may be compressed. Every
 string of a row counts, also in its lists and objects.

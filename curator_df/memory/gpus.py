@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML's readings of each GPU of this machine: memory, utilization, and the memory of each process."""
+"""GPUs of this machine: which ones this process may use, their UUIDs, and NVML's readings of memory and utilization."""
 
 from __future__ import annotations
 

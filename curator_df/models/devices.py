@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device and number format of a model: CPUs or the worker's GPU, float32 or bfloat16; and the memory used there.
+"""Choose a model's number format, check that the GPU supports it, limit GPU memory, and report peak memory.
 
 With bfloat16, matrix products use it, and operations that need more precision use float32, as in ``torch.autocast``.
 The part for GPUs has not run on one yet.

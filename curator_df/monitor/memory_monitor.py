@@ -245,8 +245,6 @@ class MemoryMonitor:
             All processes together against the memory budget; each worker against its limit; each GPU. Save it with
             ``figure.savefig("memory.png")``. Needs matplotlib (the monitor extra).
         """
-        from curator_df.monitor.memory_monitor import draw_memory
-
         return draw_memory(self.to_frame(), self.events, self.alerts, self._book.rules)
 
     def __enter__(self) -> Self:
@@ -385,7 +383,7 @@ def monitor_memory(
     >>> with cdf.start_cluster(memory="4GB") as cluster, cdf.monitor_memory(cluster) as monitor:  # doctest: +SKIP
     ...     receipt = cdf.write_parquet(docs, "clean/")
     >>> monitor.to_frame().groupby("name").counted_bytes.max()  # doctest: +SKIP
-    >>> monitor.memory_monitor().savefig("memory.png")  # doctest: +SKIP
+    >>> monitor.plot().savefig("memory.png")  # doctest: +SKIP
     """
     if interval_seconds <= 0:
         raise ParameterError(f"monitor_memory: interval_seconds={interval_seconds} must be greater than 0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimate the run time of an input from a sample that is really read, compared and written by several threads.
+"""Time a user's chain on a small sample in a process of its own, and extrapolate the time of the whole input.
 
 All of the sample runs first, which includes the loading of libraries and kernels that a new cluster needs too. Then a
 quarter runs, and then all of it again; the two times give the time of a run independent of its size, and the time per byte

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of C4 (Raffel et al. 2020), as datatrove applies them to the kept lines.
+"""Thresholds of C4's rules for whole documents, as datatrove and FineWeb set them; `remove_c4_lines` removes lines.
 
 C4 tests lines first and texts afterwards: these profiles choose the kept texts, and `remove_c4_lines` then removes the
 other lines from them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.

@@ -255,7 +255,8 @@ def nemo_per_extension(table: str | os.PathLike[str], *, language: str, extensio
     what = f"{name} files {f'.{extension}' if extension else 'without extension'}"
     if row["Include"] != "1":
         raise ParameterError(
-            f"nemo_per_extension: {os.fspath(table)!r} excludes {what}. Drop these files, for example with keep_where"
+            f"nemo_per_extension: {os.fspath(table)!r} marks {what} as excluded (Include is not 1), so it has no limits for it. "
+            "Drop rows with this extension first, for example with keep_where"
         )
     rules = _rules(row, f"{_FILTER}: {os.path.basename(table)}, {name}, {extension!r}")
     if not rules:
@@ -276,7 +277,7 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
             if missing:
                 raise InputError(
                     f"nemo_per_extension: the file table={table!r} has no column {', '.join(map(repr, missing))}. Pass a "
-                    "table such as code_meta.csv of NeMo Curator"
+                    "table such as visual_inspection.csv of BigCode"
                 )
             for row in reader:
                 if row["language"] == language:

@@ -267,7 +267,7 @@ def test_urls(tmp_path):
         ),
         ({"files_per_partition": 0}, "files_per_partition=0 must be a whole number of 1 or more"),
         ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'raise', 'quarantine'"),
-        ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),
+        ({"dtype": {"x": "texty"}}, r"dtype= of the column 'x': 'texty' is not a type"),
         ({"columns": ["t", "t"]}, "has a column twice"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_row_is_a_profile(table):
 
 def test_what_the_table_does_not_keep_is_an_error(table, tmp_path):
     for extension, message in (
-        ("pyc", r"excludes python files \.pyc\. Drop these"),
+        ("pyc", r"marks python files \.pyc as excluded .*Drop rows with this extension first"),
         ("pyi", r"sets no limit for python files \.pyi, so all of them are kept\. Leave this language and"),
         (
             "rs",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Approximate number of rows of an input, from footers or the first block of a few ranges."""
+"""Estimate the number of rows of an input and their mean size in bytes, from file metadata or a small sample."""
 
 from __future__ import annotations
 

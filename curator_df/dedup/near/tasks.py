@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of a near-duplicate removal between its two passes and after them: pure functions of files.
+"""Tasks of near-duplicate detection: make candidate pairs of matching signatures, and keep those that are similar enough.
 
 1. `run_buckets`, once per hash range of a band: turn key rows into edges (`reduce_buckets`).
 2. `run_pairs`, once per group of ranges: merge the edges of an iteration with the known ones into distinct edges.

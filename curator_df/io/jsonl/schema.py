@@ -86,7 +86,7 @@ def _requested_type(name: str, kind: Any) -> pa.DataType:
         return _NAMES[kind] if kind in _NAMES else pa.type_for_alias(kind)
     except (TypeError, ValueError) as exc:
         raise ParameterError(
-            f"dtype={{{name!r}: {kind!r}}} is not a type. Use a pyarrow type, or a name such as 'string', 'int64', "
+            f"dtype= of the column {name!r}: {kind!r} is not a type. Use a pyarrow type, or a name such as 'string', 'int64', "
             "'float64', 'bool' or 'timestamp[ms]'"
         ) from exc
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in random order, each taken once or as often as requested: `shuffle_rows` and `blend`.
+"""Write tables in random row order in two passes over disk: `shuffle_rows`, and what `blend` calls.
 
 The exchange of the drops (`exchange.exchange`) carries keys of fixed width, never text. Whole rows go through parts of
 the new order on disk: one pass writes each row into its part, another sorts the parts.
@@ -270,7 +270,10 @@ def _quarantined(operator: str, name: str, done: Receipt) -> str:
 
 
 def _add_remarks(
-    folder: Folder, operator: str, firsts: Sequence[tuple[str, Folder]], shares_taken: Callable[[], str] | None
+    folder: Folder,
+    operator: str,
+    firsts: Sequence[tuple[str, Folder]],
+    shares_taken: Callable[[], tuple[str, str]] | None,
 ) -> None:
     """Add to the output's receipt, which counts only the last pass: the shares, and remarks on rows that are missing.
 
@@ -284,16 +287,17 @@ def _add_remarks(
     new = [remark for remark in remarks if remark not in written.advice]
     lacks_shares = shares_taken is not None and "shares" not in written.settings
     if new or lacks_shares:
-        settings = {"shares": shares_taken()} if shares_taken is not None and lacks_shares else {}
-        changed = replace(written, advice=[*new, *written.advice], settings=written.settings | settings)
+        said, far_off = shares_taken() if shares_taken is not None and lacks_shares else ("", "")
+        advice = [*new, *[far_off] * bool(far_off), *written.advice]
+        changed = replace(written, advice=advice, settings=written.settings | ({"shares": said} if said else {}))
         with Journal(folder) as journal:
             journal.finish(changed.to_json())
 
 
 def _shares_taken(
     firsts: Sequence[tuple[str, Folder]], chains: list[_Chain], shares: Shares, counts: list[_Count]
-) -> str:
-    """Return the requested and actual shares in words, from what the first passes and those that counted have left."""
+) -> tuple[str, str]:
+    """Return the requested and actual shares in words, and advice if they differ much, from the files of the earlier passes."""
     if shares.tokenizer is None:
         sums = [_sums(first, _names(taken, shares)) for (_, first), (_, taken) in zip(firsts, chains, strict=True)]
     else:
@@ -302,7 +306,8 @@ def _shares_taken(
             dict(zip(sink.names, taken_sizes(sink.folder, taken), strict=True))
             for (_, sink), taken in zip(counts, taken_with, strict=True)
         ]
-    return shares.taken({name: size for each in sums for name, size in each.items()})
+    counted = {name: size for each in sums for name, size in each.items()}
+    return shares.taken(counted), shares.far_off(counted)
 
 
 def _receipt_in(folder: Folder) -> Receipt | None:

@@ -21,6 +21,8 @@ from curator_df.kernels.rows.row_shuffle import times_taken
 
 MOST_EPOCHS = 1_000_000
 """Maximum number of times that a row is taken: the first pass writes each copy."""
+FAR_OFF = 0.05
+"""Difference of a share from the requested one that is reported."""
 SIZES = "sizes"
 """Folder of the sizes of rows."""
 STORED = pa.schema([("address", pa.int64()), ("kind", pa.int64()), ("size", pa.int64())])
@@ -110,6 +112,24 @@ class Shares:
             for name, weight in self.weights.items()
         ]
         return f"of the {self.unit}: {', '.join(said)}"
+
+    def far_off(self, counted: Mapping[Any, int]) -> str:
+        """Return advice where a share of the output is far from the requested one; empty where all are close.
+
+        Examples
+        --------
+        >>> Shares({"web": 7, "code": 3}, None).far_off({"web": 1_404, "code": 596})
+        ''
+        """
+        whole, total = sum(self.weights.values()), max(sum(counted.values()), 1)
+        off = {name: counted[name] / total - weight / whole for name, weight in self.weights.items()}
+        name = max(off, key=lambda each: abs(off[each]))
+        if abs(off[name]) <= FAR_OFF:
+            return ""
+        return (
+            f"{name!r} has {counted[name] / total:.1%} of the {self.unit} instead of {self.weights[name] / whole:.1%}. Whole "
+            "rows are taken at random, so small mixes miss their shares. Take more rows, or cut long texts (split_documents)"
+        )
 
     @property
     def _is_of_tables(self) -> bool:

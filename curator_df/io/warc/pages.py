@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert a WARC record to a row: the values of its columns, and the text of its page."""
+"""Convert a WARC record to a row; its text is the body in UTF-8, with any HTML tags, after its encoding was found."""
 
 from __future__ import annotations
 

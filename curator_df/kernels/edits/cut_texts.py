@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Cut texts of a column: remove marks around them, parts at their ends, lines, or Markdown marks.
+"""Remove quotation marks, boilerplate, listed lines, Markdown marks, or all text outside a slice from each text.
 
 Each function returns the column (the same object if nothing changes) and the rows changed; memory: the column once more, at
 most.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled rules for affixes of words and tokens between their parts. Part of `token_pass`.
+"""Compiled matchers of prefixes, suffixes, separators and listed phrases, for splitting English words into tokens.
 
 Each function returns the number of bytes that a rule matches at a position in ``data``, or 0. Positions are those of code
 points; nothing outside ``start`` and ``stop`` is read.

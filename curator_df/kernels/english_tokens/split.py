@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled splitting of words between white space into tokens, following spaCy's English rules. Part of `token_pass`.
+"""Compiled splitting of words between white space into tokens, following spaCy's English rules.
 
 Tokens are copied, each followed by one byte of white space that encodes its original separator: nothing (`NOTHING`), one space
 (`ONE_SPACE`), or other white space (`OTHER_SPACE`). So any kernel that reads words reads tokens, and no position is stored for a

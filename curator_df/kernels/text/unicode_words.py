@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled splitting of words by Unicode's rules (UAX #29, Unicode 16.0.0), as uniseg 0.10.1 applies them. `dclm_counts` uses it.
+"""Compiled splitting of words by Unicode's rules (UAX #29, Unicode 16.0.0), as uniseg 0.10.1 applies them.
 
 Exact for the words that begin with a letter or a digit, which are those that are counted. The text between them is split
 more coarsely or more finely: the rules for line ends, spaces and flags (WB3 to WB3b, WB3d, WB15, WB16) join nothing to

@@ -357,7 +357,8 @@ def _of_another_kind(
         return None
     if not labels:
         raise ParameterError(
-            f"{operator}: a function as classifier needs labels=, the names of its classes in the order of its numbers"
+            f"{operator}: a function as classifier needs labels=, the names of its classes in the order of the "
+            "scores that it returns"
         )
     if thresholds is not None:
         raise ParameterError(

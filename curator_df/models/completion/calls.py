@@ -372,7 +372,8 @@ class Caller:
             except self._httpx.LocalProtocolError as exc:  # caused by the request: a retry would fail again
                 problem = self._without_key(type_and_text(exc))
                 raise NoAnswerError(
-                    f"a request to {self.server.base_url} could not be sent: {problem}. Check base_url= and the API key"
+                    f"a request to {self.server.base_url} could not be sent: {problem}. Check base_url=, and that "
+                    "the API key has only characters that an HTTP header may have"
                 ) from None
             except self._httpx.RequestError as exc:
                 problem = self._without_key(type_and_text(exc))

@@ -181,6 +181,11 @@ def blend(
     counted = None
     if tokenizer is not None:
         for name, df in named.items():
+            if text not in df.columns and text in {column for other in named.values() for column in other.columns}:
+                raise ColumnError(
+                    f"blend: {name} has no column {text!r}, but other tables have it; it has: {listed(df.columns)}. Rename the "
+                    f"column of texts in that table, as in df.rename(columns={{'content': {text!r}}})"
+                )
             require_text(df, f"blend: {name}", text)
         counted = [add_token_count(df, tokenizer, into=COUNT, revision=revision, text=text) for df, _ in chains]
     return shuffled("blend", chains, path, storage_options, policies, shares, counted)

@@ -126,7 +126,7 @@ def drop_exact_duplicates(
     df : dask.dataframe.DataFrame
         A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     subset : str or list of str
-        Column or columns whose values must all be equal: text, integers, booleans or floats.
+        Column or columns whose values must all be equal: text, integers, booleans or floats. Nulls are equal to each other.
     normalize : {"case_and_spaces"}, optional
         Compare texts in lower case, with each run of white space as one space and the ends stripped. The texts are not
         changed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of an index: what a drop with ``index=`` compares with, and the folder that its run appends."""
+"""Compare a removal of duplicates with a stored index of documents, lock the index, and append the documents that are kept."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from curator_df.arguments import choose, require_number, strings_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, outside_level
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
 from curator_df.kernels.fasttext.rank_labels import call_bytes
 from curator_df.ops.host_only import require_host
@@ -173,7 +174,8 @@ def keep_language(
     into : str or None, default "auto"
         Name of a column to add, with the language of each kept text; None adds none. ``"auto"`` adds ``"language"`` if
         ``languages`` is a mapping, for steps with rules for each language, such as ``keep_profile(by="language")``, unless the
-        table already has a column of that name, which is then left unchanged.
+        table already has a column of that name, such as tables of `read_warc`: it is left unchanged, with a
+        warning if the input has it.
     unit, model, max_chars, text
         As in `add_language`.
 
@@ -226,6 +228,15 @@ def keep_language(
     column = into
     if into == "auto":
         column = "language" if isinstance(languages, Mapping) and "language" not in df.columns else None
+        read = (leaf for leaf in df.expr.walk() if not leaf.dependencies())
+        if isinstance(languages, Mapping) and any("language" in leaf.columns for leaf in read):
+            warnings.warn(
+                "keep_language adds no column, because the table already has a column 'language', such as that of the HTTP "
+                "header in tables of read_warc. For rules by the detected language, use into='detected' here and "
+                "by='detected' in keep_profile. To add no column without this warning, use into=None",
+                UserWarning,
+                stacklevel=outside_level(),
+            )
     if column is not None:
         refuse_columns(df, "keep_language", column)
     parameters = {

@@ -177,6 +177,16 @@ def test_what_cannot_be_counted_is_refused(cluster, made, inputs, tmp_path, erro
         cdf.blend(tables, tmp_path / "out", **given)
 
 
+def test_a_table_whose_texts_have_another_name_is_told_to_rename_them(cluster, made, inputs, tmp_path):
+    tables = tables_of(inputs)
+    tables["code"] = tables["code"].rename(columns={"text": "content"})
+    with pytest.raises(
+        errors.ColumnError,
+        match=r"the table 'code' has no column 'text'.*it has: 'id', 'content', 'kind'\. Rename .* df\.rename\(columns=",
+    ):
+        cdf.blend(tables, tmp_path / "out", weights=WEIGHTS, unit="tokens", tokenizer=made)
+
+
 def test_shares_whose_rows_would_be_taken_too_often_are_refused():
     with pytest.raises(errors.ParameterError, match=r"rows of .a. would be taken 5,000,005 times.*a smaller rows= or"):
         Shares({"a": 1, "b": 1}, 10**13).epochs({"a": 10**6 - 1, "b": 10**6})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Metrics of source code that NeMo Curator's filter by file extension uses: line lengths and letters."""
+"""Line lengths and shares of letters in source code: compiled counts, and the four metrics defined from them."""
 
 from __future__ import annotations
 
