@@ -49,7 +49,7 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     RuntimeError
         If a kernel cannot be compiled; with what the compiler said.
     BudgetError
-        If a process that compiles is killed, and a process that compiles a single kernel is killed too.
+        If a process that compiles lacks memory, and so does one that compiles a single kernel.
     """
     missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
     if not missing:
@@ -113,11 +113,11 @@ def _compile_batches(
             except IndexError:
                 return
             status, said = _compile_batch(batch, done)
-            # The system kills it, or LLVM ends it by a signal; Python's own error has a traceback.
-            if (status < 0 and not said) or "MemoryError" in said.rpartition("\n")[2] or "out of memory" in said:
+            # The system kills it, or LLVM ends it by a signal; Python's own error ends a traceback.
+            if status and (not said or "MemoryError" in said.rstrip().rpartition("\n")[2] or "out of memory" in said):
                 killed.append(batch)
             elif status:
-                failed.append(said or f"its process ended with status {status}")
+                failed.append(said)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(processes, len(divided)))]
     for thread in threads:

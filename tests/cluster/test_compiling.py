@@ -56,14 +56,17 @@ def test_a_kernel_that_cannot_be_compiled_is_an_error_with_what_was_said():
         compiling._compile([["minhash.graphs.none"]], 1, lambda name: None)
 
 
-def kill_compilers(monkeypatch, times):
-    """Let the first processes that compile be killed as they start, by a real signal; return the kernels of each."""
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def end_compilers(monkeypatch, times, program=KILLED):
+    """Let the first processes that compile end as they start, by a real signal or an error; return the kernels of each."""
     started, popen = [], subprocess.Popen
 
     def start(command, **options):
         started.append(command[3:])
         if len(started) <= times:
-            command = [*command[:2], "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+            command = [*command[:2], program]
         return popen(command, **options)
 
     monkeypatch.setattr(compiling.subprocess, "Popen", start)
@@ -71,7 +74,7 @@ def kill_compilers(monkeypatch, times):
 
 
 def test_a_compiler_that_was_killed_goes_on_with_one_kernel_at_a_time(monkeypatch, caplog):
-    started = kill_compilers(monkeypatch, 1)
+    started = end_compilers(monkeypatch, 1)
     compile_kernels(COMPONENTS)
     names = sorted({*COMPONENTS, *EVERY_RUN})
     assert started == [names, *([name] for name in names)]
@@ -79,8 +82,9 @@ def test_a_compiler_that_was_killed_goes_on_with_one_kernel_at_a_time(monkeypatc
     assert not any("could not be kept" in message for message in caplog.messages)
 
 
-def test_a_compiler_that_is_always_killed_is_a_lack_of_memory(monkeypatch):
-    kill_compilers(monkeypatch, 100)
+@pytest.mark.parametrize("end", [KILLED, "raise MemoryError('no room')", "import os; os._exit(1)"])
+def test_a_compiler_that_is_always_killed_is_a_lack_of_memory(monkeypatch, end):
+    end_compilers(monkeypatch, 100, end)
     with pytest.raises(BudgetError, match=r"was killed twice: there is too little memory.*Run `curator-df warm --all`"):
         compile_kernels(COMPONENTS)
 
