@@ -336,7 +336,7 @@ def test_the_language_of_kept_texts_becomes_a_column_where_rules_may_differ_by_i
     assert computed(cdf.keep_language(docs, ["en", "de"], into="spoken"))["spoken"].tolist() == ["en", "de", "en", "de"]
     assert cdf.keep_language(docs, ["en", "de"]).columns.tolist() == ["text"]
     assert len(computed(cdf.keep_language(docs, {"fr": 0.9}))["language"]) == 0
-    with pytest.warns(UserWarning, match="already has a column 'language', such as .* use into='detected' here"):
+    with pytest.warns(UserWarning, match="already has a column 'language', such as .* use into='text_language' here"):
         read = cdf.keep_language(
             dd.from_pandas(pd.DataFrame({"text": TEXTS, "language": None}), npartitions=1), {"en": 0.3}
         )

@@ -232,8 +232,8 @@ def keep_language(
         if isinstance(languages, Mapping) and any("language" in leaf.columns for leaf in read):
             warnings.warn(
                 "keep_language adds no column, because the table already has a column 'language', such as that of the HTTP "
-                "header in tables of read_warc. For rules by the detected language, use into='detected' here and "
-                "by='detected' in keep_profile. To add no column without this warning, use into=None",
+                "header in tables of read_warc. For rules by the language of the text, use into='text_language' here and "
+                "by='text_language' in keep_profile. To add no column without this warning, use into=None",
                 UserWarning,
                 stacklevel=outside_level(),
             )
