@@ -56,11 +56,22 @@ class UserModel:
     def _checked(self, made: Any, rows: int) -> npt.NDArray[np.float32]:
         wanted = f"{self.operator}: the function must return numbers of shape ({rows}, {self.width}) for {rows} texts"
         try:
-            numbers = np.asarray(made, dtype=np.float32)
+            with np.errstate(over="ignore"):
+                numbers = np.asarray(made, dtype=np.float32)
         except (TypeError, ValueError) as exc:
             raise OperatorError(
                 f"{wanted}; it returned a {type(made).__name__} that cannot be converted to an array: {exc}"
             ) from exc
         if numbers.shape != (rows, self.width):
             raise OperatorError(f"{wanted}; it returned the shape {numbers.shape}")
+        if np.isinf(numbers).any():
+            self._require_range(np.asarray(made, dtype=np.float64), numbers)
         return numbers
+
+    def _require_range(self, made: npt.NDArray[np.float64], numbers: npt.NDArray[np.float32]) -> None:
+        """Raise `OperatorError` if a finite number became an infinity of float32."""
+        for row, place in np.argwhere(np.isinf(numbers) & np.isfinite(made))[:1]:
+            raise OperatorError(
+                f"{self.operator}: the function returned {made[row, place]:g} for text {row + 1:,} of {len(made):,}, beyond the "
+                "range of float32 (3.4e38). Let it scale its results"
+            )

@@ -330,7 +330,7 @@ def _aside(receipt: Receipt) -> str:
         return ""
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     rows = [
-        ["could not be read, or a function raised on them", f"{others:,}"],
+        ["could not be read, or a step failed on them", f"{others:,}"],
         ["did not fit into the memory budget, even exclusively", f"{receipt.rows_out_of_memory:,}"],
     ]
     place = f"{html.escape(receipt.quarantine_folder)} contains the file, offset and reason of each."

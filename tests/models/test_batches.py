@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.errors import OperatorError
 from curator_df.models.batch_size_tuning import MEASURED_BATCHES, WARM_BATCHES, SizeTrial
 from curator_df.models.batches import GROW_AFTER, BatchCounts, BatchSize, run_batches, windows
+from curator_df.models.callables import UserModel
 
 
 class OutOfMemoryError(RuntimeError):
@@ -201,3 +204,17 @@ def test_windows_follow_each_other_and_hold_no_more_than_they_may(sizes, most):
     found = list(windows(np.array(sizes, dtype=np.int64), most))
     assert [row for rows in found for row in range(len(sizes))[rows]] == list(range(len(sizes)))
     assert all(sum(sizes[rows]) <= most or rows.stop - rows.start == 1 for rows in found)
+
+
+def test_a_number_beyond_float32_is_an_error_and_an_infinity_of_the_function_stays():
+    def made(texts):
+        return [[float(text), 1.0] for text in texts]
+
+    def vectors(texts):
+        kept = []
+        UserModel("add_embedding", made, 2, None, 8).run(pa.chunked_array([texts]), lambda _, each: kept.append(each))
+        return np.concatenate(kept).tolist()
+
+    assert vectors(["3", "inf"]) == [[3.0, 1.0], [np.inf, 1.0]]
+    with pytest.raises(OperatorError, match=r"returned 1e\+300 for text 2 of 2, beyond the range of float32 .3.4e38."):
+        vectors(["3", "1e300"])

@@ -141,8 +141,8 @@ def _rows(receipt: Receipt) -> Iterator[str]:
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     if receipt.rows_read and others > 0.01 * receipt.rows_read:
         yield (
-            f"{others / receipt.rows_read:.1%} of the rows are in {QUARANTINE_FOLDER}, because they cannot be read or your "
-            "function raised on them. Check their reasons before you continue"
+            f"{others / receipt.rows_read:.1%} of the rows are in {QUARANTINE_FOLDER}, because they cannot be read or a step "
+            "failed on them. Check their reasons before you continue"
         )
 
 
