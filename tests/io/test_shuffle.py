@@ -208,14 +208,6 @@ def test_tokens_of_kinds_of_rows_are_added_up_and_null_is_nothing(cluster, tmp_p
     assert re.match(rf"of the tokens: 'a' [\d.]+% \({tokens['a']:,}; requested 80.0%\), 'b' ", said)
 
 
-def test_a_share_that_is_far_from_the_requested_one_is_told(cluster, tmp_path):
-    docs = write_docs(tmp_path, [{"id": row, "kind": "ab"[row == 0], "n": 1 + 999 * (row == 0)} for row in range(50)])
-    how = {"source_column": "kind", "weights": {"a": 1, "b": 1}, "unit": "tokens", "token_column": "n"}
-    cdf.blend(docs, tmp_path / "out", tokens=60, seed=1, **how)
-    (said,) = [each for each in cdf.read_receipt(tmp_path / "out").advice if "instead of 50.0%" in each]
-    assert re.match(r"'[ab]' has [\d.]+% of the tokens instead of 50.0%. Whole rows are taken at random", said)
-
-
 def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(cluster, tmp_path):
     docs = write_docs(tmp_path, [{"id": row, "kind": "ab"[row % 2]} for row in range(200)])
     blended = {"source_column": "kind", "weights": {"a": 1, "b": 1}}

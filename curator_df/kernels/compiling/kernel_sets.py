@@ -256,7 +256,7 @@ def compile_seconds(kernels: Iterable[str]) -> float:
     Examples
     --------
     >>> compile_seconds([]), compile_seconds(counts.WORDS.kernels)
-    (0.0, 4.2)
+    (0.0, 4.0)
     """
     seconds = [COMPILE_SECONDS.get(kernel, 1.0) for kernel in kernels]
     return START_SECONDS + sum(seconds) if seconds else 0.0

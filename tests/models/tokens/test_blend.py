@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -175,6 +176,15 @@ def test_what_cannot_be_counted_is_refused(cluster, made, inputs, tmp_path, erro
     given = {"weights": WEIGHTS, "unit": "tokens", "tokenizer": made, **how}
     with pytest.raises(error, match=said):
         cdf.blend(tables, tmp_path / "out", **given)
+
+
+def test_a_share_that_is_far_from_the_requested_one_is_told(cluster, tmp_path):
+    rows = [{"kind": "ab"[row == 0], "n": 1 + 999 * (row == 0)} for row in range(50)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    how = {"source_column": "kind", "weights": {"a": 1, "b": 1}, "unit": "tokens", "token_column": "n"}
+    cdf.blend(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out", tokens=60, seed=1, **how)
+    (said,) = [each for each in cdf.read_receipt(tmp_path / "out").advice if "instead of 50.0%" in each]
+    assert re.match(r"'[ab]' has [\d.]+% of the tokens instead of 50.0%. Whole rows are taken at random", said)
 
 
 def test_a_table_whose_texts_have_another_name_is_told_to_rename_them(cluster, made, inputs, tmp_path):
