@@ -103,7 +103,7 @@ def test_the_exit_code_tells_what_may_pass(corpus, tmp_path):
     home.mkdir(parents=True)
     with open(home / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        busy = ended("curate", corpus, tmp_path / "out", "--memory", "500MB", "--on-existing", "resume")
+        busy = ended("curate", corpus, tmp_path / "out", "--memory", "2GB", "--on-existing", "resume")
     assert busy == (1, "OutputInUseError")
     for source, target, code, error in (
         (tmp_path / "nothing", "other", 1, "InputError"),  # what is to be read may come

@@ -45,16 +45,30 @@ def measurements():
 
 
 def check_peaks(measurements, shapes):
-    """Check that all cases were measured on these shapes, or on their own, and that none is above what it states."""
+    """Check that all cases were measured on these shapes, or on their own, and that none is above what it states.
+
+    What a kernel takes it takes each time; what the system and malloc add on a busy machine it may not. So what is above is
+    measured a second time.
+    """
     cases = [case for case in CASES if case.operator not in BOUNDED]
     expected = {(str(case), shape) for case in cases for shape in shapes or shapes_of(case)}
     assert {(one.case, one.shape) for one in measurements} == expected
-    above = [
-        f"{one.case}, {one.shape}: {one.kernel} took {one.extra_bytes:,} bytes over a block of {one.block_bytes:,}"
+    if above := above_stated(measurements):
+        above = {place: said for place, said in above_stated(measure(list(shapes))).items() if place in above}
+    assert above == {}
+
+
+def above_stated(measurements):
+    """Return the measurements that are above what their case states, in words, by case, shape and kernel."""
+    return {
+        (
+            one.case,
+            one.shape,
+            one.kernel,
+        ): f"took {one.extra_bytes:,} bytes over a block of {one.block_bytes:,}, states {one.peak_factor}"
         for one in measurements
         if one.extra_bytes - one.fixed_bytes - ALLOWANCE_BYTES > one.peak_factor * one.block_bytes
-    ]
-    assert above == []
+    }
 
 
 @pytest.mark.slow
