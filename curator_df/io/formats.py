@@ -313,7 +313,7 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
 
 
 def _after_object(text: bytes) -> bytes:
-    """Return what follows the JSON object that a UTF-8 line begins with; empty if nothing does, or there is no object."""
+    """Return the bytes after the JSON object at the start of a UTF-8 line; empty if there are none, or there is no object."""
     if len(text) > LONGEST_PARSED:
         return b""
     line = text.decode()

@@ -209,9 +209,8 @@ class WorkerSide:
 
     def _enter(self, thread: int, name: str) -> None:
         with self._lock:
-            if (
-                not self._steps
-            ):  # what another step left behind is not ended for this one, and the rows of that step are complete
+            if not self._steps:
+                # Processes that another step left behind were not ended for this one, and the rows of that step are complete.
                 self._take_ended(
                     lambda one: repr(name) not in (self._starters.get(one.child) or one.steps or repr(name))
                 )

@@ -61,11 +61,7 @@ def check_peaks(measurements, shapes):
 def above_stated(measurements):
     """Return the measurements that are above what their case states, in words, by case, shape and kernel."""
     return {
-        (
-            one.case,
-            one.shape,
-            one.kernel,
-        ): f"took {one.extra_bytes:,} bytes over a block of {one.block_bytes:,}, states {one.peak_factor}"
+        (one.case, one.shape, one.kernel): f"took {one.extra_bytes:,} bytes over a block of {one.block_bytes:,}"
         for one in measurements
         if one.extra_bytes - one.fixed_bytes - ALLOWANCE_BYTES > one.peak_factor * one.block_bytes
     }

@@ -177,7 +177,7 @@ class Session:
     workdir: str | None = None
     """Default folder for the results of ``find_`` operators, accessible to all workers."""
     working_folder: Callable[..., str] | None = None
-    """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``.
+    """Returns the folder for working files of looks and of tables that Dask computes, made at the first call; None: ``workdir``.
     With ``make=False``, returns the folder above it if it was not made."""
     compile: Callable[[Sequence[str]], object] | None = None
     """Compiles kernels, given their names, for workers that may not compile them."""
